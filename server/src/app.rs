@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::control::ControlStore;
@@ -48,6 +48,10 @@ pub(crate) struct App {
     /// A permit for each action on many tasks.
     pub(crate) bulk: Arc<Semaphore>,
     pub(crate) read_only: bool,
+    /// Whether it speaks TLS.
+    pub(crate) encrypted: bool,
+    /// Whether other machines are served without TLS; known once it listens.
+    pub(crate) in_the_open: OnceLock<bool>,
     /// Fires when the service is to end: waiting requests return.
     pub(crate) ending: CancellationToken,
     pub(crate) metrics: Option<MetricsPage>,

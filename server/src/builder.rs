@@ -1,8 +1,7 @@
 //! Setting the service up, and running it.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use anyqueue::control::ControlStore;
@@ -18,6 +17,7 @@ use tokio::sync::Semaphore;
 use crate::api;
 use crate::app::{App, MetricsPage};
 use crate::connections::{self, Room};
+use crate::error::ServerError;
 use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
 use crate::pages;
@@ -26,6 +26,7 @@ use crate::sampler::Sampler;
 use crate::seal::Sealer;
 use crate::sessions::{MIN_TOKEN_BYTES, Sessions};
 use crate::timely::Timely;
+use crate::tls::Tls;
 
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -44,6 +45,8 @@ pub struct ServerBuilder {
     scheduler: Option<Scheduler>,
     retry: Retry,
     tokens: Vec<String>,
+    tls: Option<Tls>,
+    insecure: bool,
     room: Room,
     read_only: bool,
     metrics: Option<MetricsPage>,
@@ -73,6 +76,19 @@ impl ServerBuilder {
     /// Adds a token: with any, each request has to bring one of them, `Authorization: Bearer …`. At least 16 bytes.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.tokens.push(token.into());
+        self
+    }
+
+    /// Speaks TLS, and nothing else. Default: no.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Whether it may be reached from other machines without TLS, for instance behind a proxy that speaks it. Whoever is on the way can then read and change everything,
+    /// tokens too; each page says so. Default: no.
+    pub fn insecure(mut self, insecure: bool) -> Self {
+        self.insecure = insecure;
         self
     }
 
@@ -140,12 +156,14 @@ impl ServerBuilder {
             polls: Arc::new(Semaphore::new(self.room.most / 2)),
             bulk: Arc::new(Semaphore::new(MAX_BULK)),
             read_only: self.read_only,
+            encrypted: self.tls.is_some(),
+            in_the_open: OnceLock::new(),
             ending: CancellationToken::new(),
             metrics: self.metrics,
             description: api::description().into(),
             health: Mutex::new(None),
         };
-        Ok(Server { app: Arc::new(app), room: self.room })
+        Ok(Server { app: Arc::new(app), room: self.room, tls: self.tls, insecure: self.insecure })
     }
 }
 
@@ -154,6 +172,7 @@ impl fmt::Debug for ServerBuilder {
         f.debug_struct("ServerBuilder")
             .field("queue", &self.queue)
             .field("tokens", &self.tokens.len())
+            .field("tls", &self.tls.is_some())
             .field("room", &self.room)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
@@ -164,38 +183,8 @@ impl fmt::Debug for ServerBuilder {
 pub struct Server {
     app: Arc<App>,
     room: Room,
-}
-
-/// Why the service does not begin.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// It would be open to other machines.
-    Open(SocketAddr),
-    /// The address of the listener cannot be found out.
-    Io(std::io::Error),
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(address) => write!(
-                f,
-                "{address} can be reached from other machines, and whoever reaches it could push, take and delete messages: listen on 127.0.0.1 or \
-                 [::1], or require a token, behind a proxy that speaks TLS"
-            ),
-            Self::Io(error) => write!(f, "the listener has no address: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ServerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open(_) => None,
-            Self::Io(error) => Some(error),
-        }
-    }
+    tls: Option<Tls>,
+    insecure: bool,
 }
 
 impl Server {
@@ -207,6 +196,8 @@ impl Server {
             scheduler: None,
             retry: Retry::default(),
             tokens: Vec::new(),
+            tls: None,
+            insecure: false,
             room: Room { most: 1024, patience: PATIENCE },
             read_only: false,
             metrics: None,
@@ -216,7 +207,8 @@ impl Server {
     /// Serves until `end` fires: then requests that wait return empty-handed, and what is under way may finish, for ten seconds. The queue is left open.
     ///
     /// # Errors
-    /// [`Open`](ServerError::Open) on an address that other machines reach, unless there are tokens.
+    /// On an address that other machines reach: [`Open`](ServerError::Open) without tokens, and [`Plain`](ServerError::Plain) without TLS, unless it may be
+    /// [`insecure`](ServerBuilder::insecure).
     ///
     /// # Cancellation
     /// Dropped, it accepts no more connections; those that are open go on until they end.
@@ -226,6 +218,14 @@ impl Server {
         if !loopback && self.app.sessions.is_open() {
             return Err(ServerError::Open(address));
         }
+        let in_the_open = !loopback && self.tls.is_none();
+        if in_the_open && !self.insecure {
+            return Err(ServerError::Plain(address));
+        }
+        if in_the_open {
+            tracing::warn!(%address, "other machines are served without TLS: whoever is on the way can read and change everything");
+        }
+        let _ = self.app.in_the_open.set(in_the_open); // serving begins once
         let app = self.app;
         let patience = self.room.patience;
         let guard = Arc::new(Guard { loopback, app: app.clone() });
@@ -250,7 +250,7 @@ impl Server {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = connections::serve(listener, router, self.room, ending.clone()) => {}
+            () = connections::serve(listener, router, self.room, self.tls, ending.clone()) => {}
             () = told => {}
         }
         Ok(())

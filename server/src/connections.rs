@@ -6,15 +6,18 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::stall::Stall;
+use crate::tls::Tls;
 
-/// How long the headers of a request may take.
+/// How long the headers of a request may take, and the agreement on a key before.
 const HEADER_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a connection is kept on which a client of HTTP/2 does not answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -35,29 +38,66 @@ pub(crate) struct Room {
 }
 
 /// Serves until it is told to end; then what is under way may finish.
-pub(crate) async fn serve(listener: TcpListener, router: Router, room: Room, end: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    room: Room,
+    tls: Option<Tls>,
+    end: CancellationToken,
+) {
     let Room { most, patience } = room;
     let room = Arc::new(Semaphore::new(most));
     let open = GracefulShutdown::new();
-    let protocol = Arc::new(protocol());
+    let talk =
+        Arc::new(Talk { protocol: protocol(), router, acceptor: tls.as_ref().map(Tls::acceptor), patience });
     loop {
         let Some((stream, place)) = next(&listener, &room, &end).await else { break };
-        let service = TowerToHyperService::new(router.clone());
-        // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
-        let _ = stream.set_nodelay(true);
-        let connection =
-            protocol.serve_connection(TokioIo::new(Stall::new(stream, patience)), service).into_owned();
-        let connection = open.watch(connection);
+        let (talk, watcher, end) = (talk.clone(), open.watcher(), end.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection ended");
-            }
+            talk.with(stream, watcher, &end).await;
             drop(place);
         });
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, open.shutdown()).await.is_err() {
         tracing::warn!("requests are still under way; the service ends without them");
+    }
+}
+
+/// How clients are talked to.
+struct Talk {
+    protocol: Builder<TokioExecutor>,
+    router: Router,
+    acceptor: Option<TlsAcceptor>,
+    patience: Duration,
+}
+
+impl Talk {
+    async fn with(&self, stream: TcpStream, watcher: Watcher, end: &CancellationToken) {
+        // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
+        let _ = stream.set_nodelay(true);
+        let stream = Stall::new(stream, self.patience);
+        let Some(acceptor) = &self.acceptor else { return self.over(stream, watcher).await };
+        let agreed = tokio::time::timeout(HEADER_DEADLINE.min(self.patience), acceptor.accept(stream));
+        let agreed = tokio::select! {
+            biased;
+            // Nothing is asked yet: it need not be waited for.
+            () = end.cancelled() => return,
+            agreed = agreed => agreed,
+        };
+        match agreed {
+            Ok(Ok(stream)) => self.over(stream, watcher).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on a key"),
+            Err(_) => tracing::debug!("a client did not agree on a key in time"),
+        }
+    }
+
+    async fn over(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = self.protocol.serve_connection(TokioIo::new(stream), service).into_owned();
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended");
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod body;
 mod builder;
 mod bulk;
 mod connections;
+mod error;
 mod fate;
 mod filter;
 mod guard;
@@ -40,9 +41,12 @@ mod seal;
 mod sessions;
 mod stall;
 mod timely;
+mod tls;
 mod wire;
 
-pub use builder::{Server, ServerBuilder, ServerError};
+pub use builder::{Server, ServerBuilder};
+pub use error::ServerError;
+pub use tls::Tls;
 
 /// The description of the service in `OpenAPI` 3.1, as JSON; `/openapi.json` serves the same.
 #[must_use]

@@ -19,7 +19,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyqueue::{Keep, Queue};
-use anyqueue_testkit::{Ministack, Postgres, RabbitMq, Redis, provide};
+use anyqueue_server::Tls;
+use anyqueue_testkit::{Certificates, Ministack, Postgres, RabbitMq, Redis, provide};
 use bed::Bed;
 use tokio::process::Command;
 
@@ -103,6 +104,38 @@ async fn on_sqs() {
     let Some(endpoint) = server.url() else { return };
     let url = format!("sqs://test:test@us-east-1/python_{}?endpoint={endpoint}", std::process::id());
     passes_on(&url, WITHOUT_LEDGER).await;
+}
+
+/// Pushes, pulls and settles over TLS with a token, as a program would.
+const ONE_TASK: &str = r#"
+import sys
+from anyqueue import Client
+with Client(sys.argv[1], token="correct-horse-battery", timeout=30.0) as client:
+    client.push("mail", {"payload": "hello"})
+    delivery = client.pull(["mail"], wait=10.0)["deliveries"][0]
+    print(client.settle({"delivery": delivery["delivery"], "status": "processed"})[0]["outcome"])
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_it_talks_to_whom_its_authority_vouches_for_and_to_nobody_else() {
+    let certificates = Certificates::make().await.unwrap();
+    let tls = Tls::from_files(certificates.certificate(), certificates.key()).unwrap();
+    let bed = Bed::with(bed::memory(), |builder| builder.tls(tls).token("correct-horse-battery")).await;
+    let url = format!("https://localhost:{}", bed.client.0.port());
+    let run = |authority: std::path::PathBuf| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/python");
+        let mut python = Command::new("python3");
+        python.args(["-B", "-c", ONE_TASK, &url]).env("SSL_CERT_FILE", authority).current_dir(folder);
+        python.kill_on_drop(true);
+        async move { tokio::time::timeout(PATIENCE, python.output()).await.expect("an end").unwrap() }
+    };
+    let done = run(certificates.authority()).await;
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!((String::from_utf8_lossy(&done.stdout).trim(), &*errors), ("settled", ""));
+    let refused = run(Certificates::make().await.unwrap().authority()).await;
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && errors.contains("certificate"), "{errors}");
+    bed.end().await;
 }
 
 fn with(url: &str, option: &str) -> String {

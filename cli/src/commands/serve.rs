@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyqueue::{CancellationToken, PartitionOptions};
-use anyqueue_server::Server;
+use anyqueue_server::{Server, Tls};
 use anyqueue_worker::Retry;
 use clap::Args;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -25,13 +25,13 @@ Examples:
   anyqueue serve --url sqlite:jobs.db --ledger
   curl -sd '{\"payload\":\"hello\"}' -H 'content-type: application/json' localhost:7780/v1/partitions/mail/messages
   curl -sd '{\"partitions\":[\"mail\"],\"wait_ms\":20000}' -H 'content-type: application/json' localhost:7780/v1/pull
-  anyqueue serve --listen 0.0.0.0:7780 --token-file tokens
+  anyqueue serve --listen 0.0.0.0:7780 --token-file tokens --tls-cert server.crt --tls-key server.key
 
 What can be asked is described by /openapi.json of the service, and in docs/http.md.
 
 It serves this machine alone, unless --listen says otherwise: then every request needs one of the tokens of --token-file,
-which holds one a line, each of at least 16 characters; what follows a # is a remark. It speaks no TLS: on a network
-that others share, put it behind a proxy that does.
+which holds one a line, each of at least 16 characters; what follows a # is a remark. And it speaks TLS, with the
+certificate of --tls-cert, or is told with --insecure that something else does, such as a proxy before it.
 
 What is handed out can be settled at any other service over the same queues, and after a restart: on backends that keep
 control entries, or with --control-url. On RabbitMQ deliveries stay with the service that handed them out.
@@ -48,6 +48,15 @@ pub(crate) struct Serve {
     /// A file with tokens, of which each request has to bring one
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Speaks TLS with this certificate, in PEM, followed by those that lead to its authority
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Serves other machines without TLS: whoever is on the way can read and change everything
+    #[arg(long, conflicts_with = "tls_cert")]
+    insecure: bool,
     /// Refuses whatever changes something
     #[arg(long)]
     read_only: bool,
@@ -72,6 +81,8 @@ const UPKEEP: Duration = Duration::from_secs(5);
 impl Serve {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let tokens = self.tokens()?;
+        let tls = self.tls()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let metrics = gather()?;
         let keep = self.keep.keep_on(session);
         let queue = session.queue_with(Create::AsUrlSays, PartitionOptions::default(), keep).await?;
@@ -79,7 +90,11 @@ impl Serve {
         let mut builder = Server::builder(queue.clone())
             .retry(Retry::exponential(self.retry_delay).max(self.retries))
             .max_connections(self.max_connections as usize)
+            .insecure(self.insecure)
             .read_only(self.read_only);
+        if let Some(tls) = tls {
+            builder = builder.tls(tls);
+        }
         for token in tokens {
             builder = builder.token(token);
         }
@@ -109,7 +124,7 @@ impl Serve {
             biased;
             // It refuses an address that is too open before anything is said.
             end = &mut serving => end,
-            said = said(session.output, address, end) => match said? {},
+            said = said(session.output, scheme, address, end) => match said? {},
         };
         let result = result.map_err(|error| Failure::Usage(error.to_string()));
         let let_go = match control {
@@ -118,6 +133,12 @@ impl Serve {
         };
         let closed = queue.close().await;
         result.and(let_go).and(closed.map_err(Failure::from))
+    }
+
+    fn tls(&self) -> Result<Option<Tls>> {
+        let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
+        let tls = files.map(|(certificate, key)| Tls::from_files(certificate, key)).transpose();
+        tls.map_err(|error| Failure::Usage(error.message().to_owned()))
     }
 
     fn tokens(&self) -> Result<Vec<String>> {
@@ -137,10 +158,14 @@ impl Serve {
 /// Says where it listens, then waits for a signal, and has the service end.
 async fn said(
     output: Output,
+    scheme: &str,
     address: SocketAddr,
     end: CancellationToken,
 ) -> Result<std::convert::Infallible> {
-    output.result(&format!("listening on http://{address}"), &json!({ "listening": address.to_string() }))?;
+    output.result(
+        &format!("listening on {scheme}://{address}"),
+        &json!({ "listening": address.to_string() }),
+    )?;
     end_signal().await?;
     end.cancel();
     std::future::pending().await

@@ -95,6 +95,14 @@ async fn other_machines_are_served_with_tokens_only() {
     assert_eq!(service.ask("GET", "/v1/partitions", "", "").await.0, 401);
     let token = "authorization: Bearer correct-horse-battery\r\n";
     assert_eq!(service.ask("GET", "/v1/partitions", token, "").await.0, 200);
+    let listen = ["serve", "--listen", "0.0.0.0:0", "--token-file", "tokens"];
+    let plain = bed.run(&listen).await.ended_with(2);
+    assert!(plain.err.contains("without TLS"), "{plain:?}");
+    let half = bed.run(&[&listen[..], &["--tls-cert", "server.crt"]].concat()).await.ended_with(2);
+    assert!(half.err.contains("--tls-key"), "{half:?}");
+    let files = ["--tls-cert", "server.crt", "--tls-key", "server.key"];
+    let missing = bed.run(&[&listen[..], &files].concat()).await.ended_with(2);
+    assert!(missing.err.contains("server.crt cannot be read"), "{missing:?}");
     std::fs::write(bed.path("short"), "abc\n").unwrap();
     let short = bed.run(&["serve", "--token-file", "short"]).await;
     assert!(short.err.contains("16 bytes") && !short.err.contains("abc"), "{short:?}");

@@ -36,6 +36,7 @@ pub(crate) async fn enter(State(app): State<Arc<App>>, Form(entered): Form<Enter
     let Some(session) = app.sessions.enter(&entered.token) else {
         return with_status(StatusCode::UNAUTHORIZED, &login(&app, true));
     };
-    let cookie = format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict");
+    let secure = if app.encrypted { "; Secure" } else { "" };
+    let cookie = format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");
     ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
 }

@@ -17,6 +17,8 @@ pub(crate) struct Shell {
     pub(crate) page: &'static str,
     pub(crate) backend: &'static str,
     pub(crate) read_only: bool,
+    /// Whether whoever is on the way can read along.
+    pub(crate) in_the_open: bool,
     /// Whether and how it keeps itself fresh.
     pub(crate) live: &'static str,
     /// What was just done.
@@ -30,6 +32,7 @@ impl Shell {
             page,
             backend: app.queue.storage().name(),
             read_only: app.read_only,
+            in_the_open: app.in_the_open.get().is_some_and(|open| *open),
             live: "true",
             said: None,
         }

@@ -21,4 +21,5 @@ mod openapi;
 mod pages;
 mod slow;
 mod tasks;
+mod tls;
 mod work;
