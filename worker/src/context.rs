@@ -1,12 +1,13 @@
 //! What a handler knows about its task, and how it learns that it should stop.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Bytes, Clock, Delivery, Error, ErrorKind, IntoPartitionId, MAX_RESULT_BYTES, MAX_SUCCESSORS, MessageData,
-    MessageId, PartitionId, Queue, Result, Successors,
+    Bytes, Clock, Delivery, DeliveryTwin, Error, ErrorKind, IntoPartitionId, MAX_RESULT_BYTES,
+    MAX_SUCCESSORS, MessageData, MessageId, PartitionId, Queue, Result, Successors,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +63,12 @@ struct Inner {
     log: Mutex<TaskLog>,
     /// How far a part of a work set has come by this run.
     cursor: Mutex<Option<String>>,
+    /// Ends the task if its handler blocks its thread beyond the deadline.
+    twin: Option<DeliveryTwin>,
+    /// Whether somebody ends it already.
+    is_ended: AtomicBool,
+    /// Whether it was seen running when it should have been dropped.
+    is_overdue: AtomicBool,
 }
 
 /// What a task is to its handler.
@@ -98,6 +105,9 @@ impl TaskContext {
             progress: Mutex::default(),
             log: Mutex::default(),
             cursor: Mutex::default(),
+            twin: deadline.map(|_| delivery.twin()),
+            is_ended: AtomicBool::new(false),
+            is_overdue: AtomicBool::new(false),
         }))
     }
 
@@ -340,6 +350,34 @@ impl TaskContext {
     /// Asks the handler to stop. The first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         self.0.stop.ask(reason, self.clock());
+    }
+
+    /// Asks a handler to stop that has run for too long, with its batch if it is part of one.
+    pub(crate) fn time_out(&self) {
+        if let Role::First(batch) = &self.0.role {
+            batch.cancel(CancelReason::Timeout);
+        }
+        self.cancel(CancelReason::Timeout);
+    }
+
+    /// When it was asked to stop.
+    pub(crate) fn asked_to_stop(&self) -> Option<Instant> {
+        self.0.stop.asked_at()
+    }
+
+    /// Whether it is up to the caller, and to nobody else, to end the task.
+    pub(crate) fn claim_end(&self) -> bool {
+        !self.0.is_ended.swap(true, Ordering::SeqCst)
+    }
+
+    /// It should have been dropped by now. Returns whether that was so before: what only woke late, as after a pause of the machine, is dropped meanwhile.
+    pub(crate) fn is_overdue_still(&self) -> bool {
+        self.0.is_overdue.swap(true, Ordering::SeqCst)
+    }
+
+    /// A second hand on the delivery, if the task has a deadline and nobody ends it yet.
+    pub(crate) fn twin(&self) -> Option<&DeliveryTwin> {
+        self.0.twin.as_ref().filter(|_| !self.0.is_ended.load(Ordering::SeqCst))
     }
 
     /// Since when the handler should have stopped; of a batch, its first task says so for all.

@@ -136,7 +136,8 @@ async fn watch_on(shared: &Shared, work: &Work, task: &TaskContext, mut run: Cau
     let (delivery, held) = (&work.delivery, work.permit.held());
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();
-    let mut drop_at = None;
+    // While it blocked its thread, the fetch loop may have asked it to stop.
+    let mut drop_at = task.asked_to_stop().and_then(|asked| asked.checked_add(shared.config.cancel_grace));
     loop {
         let asked = task.cancel_reason();
         let reason = tokio::select! {
@@ -211,6 +212,9 @@ pub(crate) fn conclude(
     task: &TaskContext,
     end: End,
 ) -> Decision {
+    if !task.claim_end() {
+        return Decision::lost(); // it was ended as timed out while its handler blocked its thread
+    }
     without_log(shared, partition, delivery, route, task, end).with_log(task.log_text())
 }
 
@@ -224,7 +228,7 @@ fn without_log(
 ) -> Decision {
     use crate::message::FailureKind::{Failed, Panicked, TimedOut};
     let failed = |kind, class, text: &str| {
-        shared.failed(partition, delivery, route, task.attempt(), kind, class, text)
+        shared.failed(partition, delivery.into(), route, task.attempt(), kind, class, text)
     };
     let is_over =
         matches!(task.cancel_reason(), Some(CancelReason::LeaseLost | CancelReason::CancelRequested));

@@ -116,6 +116,10 @@
 //! by [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it check
 //! [`TaskContext::cancel_reason`] now and then.
 //!
+//! If the task has a timeout it ends all the same, as timed out, some two seconds after its deadline and the grace: it goes to the dead
+//! letters, or is [retried](WorkerBuilder::retry_timeouts) by whoever has a free slot. The handler keeps its slot, and nothing that it returns has an effect any more: it is
+//! counted as [lost](Summary::lost). This needs a thread that is not blocked, so a runtime with several.
+//!
 //! A shutdown leaves such a handler running after a limited time, and [`Summary::abandoned`] counts it. But the process does not end: at
 //! the end of `#[tokio::main]` the runtime waits for every blocked thread, also those of `spawn_blocking`. Where handlers may block, shut
 //! the runtime down without waiting. The tasks that were left running come back when their leases end:
@@ -169,12 +173,14 @@ mod log;
 mod memory;
 mod message;
 mod orders;
+mod overdue;
 mod panics;
 mod partition;
 mod permits;
 mod pool;
 mod purge;
 mod push_or_run;
+mod received;
 mod report;
 mod retry;
 mod room;

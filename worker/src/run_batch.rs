@@ -187,7 +187,8 @@ async fn watch(
     let mut stage = shared.stage.subscribe();
     let held = members.first().and_then(|first| first.work.permit.held());
     let mut gone: FuturesUnordered<_> = members.iter().map(gone).collect();
-    let mut drop_at = None;
+    // While it blocked its thread, the fetch loop may have asked it to stop.
+    let mut drop_at = batch.asked_at().and_then(|asked| asked.checked_add(shared.config.cancel_grace));
     loop {
         let asked = batch.cancel_reason();
         let reason = tokio::select! {

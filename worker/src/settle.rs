@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
-    Delivery, EndState, Error, ErrorKind, Headers, MessageData, QueueMessageStatus, SettleOutcome,
+    Delivery, EndState, Error, ErrorKind, Headers, MessageData, MessageId, QueueMessageStatus, SettleOutcome,
     Successors, TaskReport, When, header,
 };
 
@@ -13,6 +13,7 @@ use crate::error::ErrorClass;
 use crate::handler::Route;
 use crate::message::header::{CURSOR, ERRORS};
 use crate::message::{Failure, FailureKind, TaskHeaders, history};
+use crate::received::Received;
 use crate::report::without_result;
 use crate::retry::Retry;
 use crate::shared::{Failing, Shared};
@@ -21,8 +22,8 @@ use crate::summary::Outcome;
 use crate::work::{Decision, Done};
 
 /// The pause after a settlement that failed. It doubles up to the longest.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Done {
     fn end(self, shared: &Shared) {
@@ -32,7 +33,7 @@ impl Done {
 
     fn end_as(self, shared: &Shared, outcome: Outcome) {
         if outcome == Outcome::Dead {
-            shared.forget(&self.work.delivery);
+            shared.forget(self.work.delivery.id());
         }
         shared.tally.count(outcome);
         self.work.series.ended(outcome, self.attempts);
@@ -127,7 +128,7 @@ async fn settle_again(
 
 /// The next best to a status that was refused, for instance because the headers have become too large. The errors are dropped first.
 /// The count never is: without it the task would be retried forever.
-fn fallback(
+pub(crate) fn fallback(
     status: &QueueMessageStatus,
     wanted: &QueueMessageStatus,
     followed: bool,
@@ -186,16 +187,16 @@ impl Shared {
     }
 
     /// Remembers one more failed attempt, or one more worker that did not know the task.
-    fn remember(&self, delivery: &Delivery) {
+    fn remember(&self, id: MessageId) {
         if self.config.counting == Counting::Memory {
-            self.failures.add(delivery.id());
+            self.failures.add(id);
         }
     }
 
     /// Forgets the failed attempts of a task that is dead. Not before that is settled: if the lease was lost, it comes back.
-    fn forget(&self, delivery: &Delivery) {
+    pub(crate) fn forget(&self, id: MessageId) {
         if self.config.counting == Counting::Memory {
-            self.failures.forget(delivery.id());
+            self.failures.forget(id);
         }
     }
 
@@ -246,14 +247,14 @@ impl Shared {
     pub(crate) fn failed(
         &self,
         partition: usize,
-        delivery: &Delivery,
+        delivery: Received<'_>,
         route: &Route,
         attempt: u32,
         kind: FailureKind,
         class: ErrorClass,
         text: &str,
     ) -> Decision {
-        let retry = self.retry(partition, route, delivery.message());
+        let retry = self.retry(partition, route, delivery.message);
         let before = attempt.saturating_sub(1);
         let delay = match class {
             _ if kind == FailureKind::TimedOut && !self.config.retry_timeouts => None,
@@ -279,7 +280,7 @@ impl Shared {
         }
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
-        self.remember(delivery);
+        self.remember(delivery.id());
         Decision::settle(self.retried(delay, headers), Outcome::Retried)
     }
 
@@ -307,15 +308,15 @@ impl Shared {
     /// The end of a failed attempt, with the next one as a message of its own.
     fn retried_anew(
         &self,
-        delivery: &Delivery,
+        delivery: Received<'_>,
         delay: Duration,
         headers: &Headers,
         (state, why): (EndState, &str),
     ) -> Decision {
         let most = self.queue.capabilities().push_delay.map_or(Duration::ZERO, |declared| declared.max);
-        let held = self.queue.clock().wall().duration_since(delivery.received_at()).unwrap_or_default();
+        let held = self.queue.clock().wall().duration_since(delivery.received_at).unwrap_or_default();
         let next = |headers: &Headers| next_attempt(delivery, headers, delay.min(most), held);
-        let partition = delivery.partition();
+        let partition = delivery.partition;
         let mut message = next(headers);
         if self.queue.check_push(partition, &message).is_err() {
             // Most likely it has become too large: the errors are dropped first.
@@ -351,7 +352,7 @@ impl Shared {
             .postpone_delay
             .map_or(self.config.unknown_delay, |declared| declared.max);
         let delay = self.config.unknown_delay.min(most);
-        self.remember(delivery);
+        self.remember(delivery.id());
         let status = self.retried(delay, || headers.unknown_again(times.saturating_add(1)));
         Decision::settle(status, Outcome::Deferred)
     }

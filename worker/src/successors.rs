@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{Delivery, Headers, MessageData, MessageId, When};
+use anyqueue::{Headers, MessageData, MessageId, When};
 
 use crate::message::header::{ATTEMPTS, CURSOR, ERRORS, REDRIVEN, RETRY_OF, UNKNOWN};
+use crate::received::Received;
 
 /// The message under another id.
 pub(crate) fn copy(message: &MessageData) -> MessageData {
@@ -38,12 +39,12 @@ fn own(headers: &Headers) -> Headers {
 
 /// The next attempt of a task as a message of its own. The delivery was received `held` ago.
 pub(crate) fn next_attempt(
-    delivery: &Delivery,
+    delivery: Received<'_>,
     headers: &Headers,
     delay: Duration,
     held: Duration,
 ) -> MessageData {
-    let message = delivery.message();
+    let message = delivery.message;
     let first = message.headers().get(RETRY_OF).cloned().unwrap_or_else(|| message.id().to_string());
     let mut headers = own(headers);
     headers.remove(REDRIVEN);
@@ -52,7 +53,7 @@ pub(crate) fn next_attempt(
     options.delay = (!delay.is_zero()).then_some(When::In(delay));
     // What is left of its time to live goes on running.
     options.expiry = options.expiry.map(|expiry| match expiry {
-        When::In(time_to_live) => When::In(time_to_live.saturating_sub(delivery.age() + held)),
+        When::In(time_to_live) => When::In(time_to_live.saturating_sub(delivery.age + held)),
         at @ When::At(_) => at,
     });
     copy(message).with_headers(headers).with_options(options)

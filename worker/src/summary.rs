@@ -44,7 +44,8 @@ impl Outcome {
     }
 }
 
-/// How the tasks of one run of a worker ended. A task that was delivered several times is counted as often.
+/// How the tasks of one run of a worker ended. A task that was delivered several times is counted as often, and one that was ended while its handler blocked its
+/// thread once more when that returns.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -73,7 +74,8 @@ pub struct Summary {
     pub interrupted: u64,
     /// Held but not started when the shutdown came, and released.
     pub released: u64,
-    /// Not settled because the lease was lost. Another worker may have the task.
+    /// Not settled because the lease was lost, or because the task was ended as timed out while its handler blocked its thread. Another worker may have
+    /// the task.
     pub lost: u64,
     /// Not run now, but later: the task is unknown here, its kind is full, or an earlier run of it has not ended.
     pub deferred: u64,

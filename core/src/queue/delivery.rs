@@ -380,6 +380,11 @@ impl Delivery {
         &self.shared
     }
 
+    /// What another hand on it needs.
+    pub(super) fn parts(&self) -> (&Arc<Shared>, &Arc<Held>, Receipt) {
+        (&self.shared, &self.held, self.receipt)
+    }
+
     /// Whether nobody has asked for its end.
     pub(super) fn is_open(&self) -> bool {
         self.concluded.is_none() && self.pending.is_none()

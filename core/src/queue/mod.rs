@@ -34,6 +34,7 @@ mod stream;
 mod successors;
 mod tasks;
 mod trickle;
+mod twin;
 
 pub use admin::DeletedWhere;
 pub use builder::{IntoStorage, QueueBuilder};
@@ -54,3 +55,4 @@ pub use settle_pulls::SettlePulls;
 pub use stream::{HandlerStream, StreamBuilder};
 pub use successors::{MAX_SUCCESSORS, Successors};
 pub use tasks::TaskStream;
+pub use twin::DeliveryTwin;

@@ -3,6 +3,7 @@
 mod drain;
 mod groups;
 mod limit;
+mod overdue;
 mod partition;
 mod permits;
 mod pull;

@@ -14,6 +14,8 @@ use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::telemetry::{PartitionMetrics, SeriesCache};
 
+/// How often the loop goes round if nothing happens.
+pub(super) const TICK: Duration = Duration::from_secs(1);
 /// How long few free slots wait for more to free, so that one pull serves several.
 pub(super) const GATHER: Duration = Duration::from_millis(2);
 /// How long waiting pulls may go on while no slot is free. What comes to them then is held for as long, and released.

@@ -1,14 +1,11 @@
 //! What the loop does once a second: asks the governor, looks for stuck handlers, reports.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::partition::Ready;
-use super::state::Fetch;
+use super::state::{Fetch, TICK};
 use crate::room::Room;
 use crate::{panics, telemetry};
-
-/// How often the loop goes round if nothing happens.
-const TICK: Duration = Duration::from_secs(1);
 
 impl Fetch {
     pub(super) fn tick(&mut self, now: Instant) {
@@ -16,6 +13,7 @@ impl Fetch {
         self.ask_governor(now);
         self.check_memory();
         let stuck = self.stuck(now);
+        self.end_overdue(now);
         for (index, (partition, metrics)) in self.partitions.iter().zip(&self.metrics).enumerate() {
             metrics.set(self.shared.pool.slots_in(index), partition.ready.iter().map(Ready::len).sum());
         }
