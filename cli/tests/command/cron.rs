@@ -70,6 +70,25 @@ async fn mistakes_are_told_with_what_to_do() {
     bed.run(&["cron", "list"]).await.ended_with(4);
 }
 
+/// Notes a run. One line is written in one go.
+pub(crate) const NOTE: &str =
+    "echo \"$ANYQUEUE_MESSAGE_ID $ANYQUEUE_HEADER_CRON_NAME $ANYQUEUE_HEADER_CRON_AT\" >> runs";
+
+/// The messages of each time of each schedule, as [`NOTE`] has written them.
+pub(crate) fn runs(bed: &Bed) -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(bed.path("runs")).unwrap_or_default();
+    let mut runs: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in text.lines() {
+        let (id, of) = line.split_once(' ').unwrap();
+        let ids = runs.entry(of.to_owned()).or_default();
+        // Delivered again after a kill, it is the same message.
+        if !ids.contains(&id.to_owned()) {
+            ids.push(id.to_owned());
+        }
+    }
+    runs
+}
+
 #[tokio::test]
 async fn of_two_workers_one_is_killed_and_each_time_is_run_once() {
     let bed = Bed::new();
@@ -77,31 +96,16 @@ async fn of_two_workers_one_is_killed_and_each_time_is_run_once() {
         bed.ok(&["cron", "put", name, "* * * * * *", "--queue", "q", "--running", "allow"]).await;
     }
     let work = ["work", "q", "--cron", "--lease", "5s", "--exec"];
-    // One line is written in one go.
-    let note = "echo \"$ANYQUEUE_MESSAGE_ID $ANYQUEUE_HEADER_CRON_NAME $ANYQUEUE_HEADER_CRON_AT\" >> runs";
-    let work = [&work[..], &[note]].concat();
+    let work = [&work[..], &[NOTE]].concat();
     let mut first = bed.command(&work).spawn().unwrap();
     let mut second = Some(bed.command(&work).spawn().unwrap());
-    let runs = || {
-        let text = std::fs::read_to_string(bed.path("runs")).unwrap_or_default();
-        let mut runs: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for line in text.lines() {
-            let (id, of) = line.split_once(' ').unwrap();
-            let ids = runs.entry(of.to_owned()).or_default();
-            // Delivered again after a kill, it is the same message.
-            if !ids.contains(&id.to_owned()) {
-                ids.push(id.to_owned());
-            }
-        }
-        runs
-    };
-    until("some are run", async || (runs().len() >= 6).then_some(())).await;
+    until("some are run", async || (runs(&bed).len() >= 6).then_some(())).await;
     first.kill().await.unwrap();
-    let before = runs().len();
-    until("the other one goes on", async || (runs().len() >= before + 10).then_some(())).await;
+    let before = runs(&bed).len();
+    until("the other one goes on", async || (runs(&bed).len() >= before + 10).then_some(())).await;
     crate::bed::signal(second.as_ref().unwrap(), rustix::process::Signal::TERM);
     ended(second.take().unwrap()).await.ended_with(0);
-    let runs = runs();
+    let runs = runs(&bed);
     assert!(runs.values().all(|ids| ids.len() == 1), "{runs:?}");
     let last = bed.ok(&["cron", "list", "a", "--json"]).await.objects().remove(0);
     assert_eq!(last["last"]["outcome"], "pushed", "{last}");
@@ -119,4 +123,28 @@ async fn schedules_can_be_kept_in_another_store() {
     worker.kill().await.unwrap();
     bed.run(&["cron", "list"]).await.ended_with(4);
     assert_eq!(bed.ok(&[&["cron", "list", "--json"][..], &elsewhere].concat()).await.objects().len(), 1);
+}
+
+#[tokio::test]
+async fn a_schedule_counts_from_the_end_of_its_last_run_or_cancels_it() {
+    let bed = Bed::new();
+    bed.ok(&["cron", "put", "a", "@after 2s", "--queue", "q"]).await;
+    let put = ["cron", "put", "b", "* * * * * *", "--queue", "r", "--running", "cancel_old"];
+    let line = bed.ok(&[&put[..], &["--json"]].concat()).await.objects().remove(0);
+    assert_eq!(line["running"], "cancel_old", "{line}");
+    let shown = bed.ok(&["cron", "list", "a", "--json"]).await.objects().remove(0);
+    assert_eq!(shown["spec"], "@after 2s");
+    let work = ["work", "q", "--cron", "--exec", "date +%s%N >> ran; sleep 1"];
+    let mut worker = bed.command(&work).spawn().unwrap();
+    let times = || -> Vec<u64> {
+        let text = std::fs::read_to_string(bed.path("ran")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    until("it comes three times", async || (times().len() >= 3).then_some(())).await;
+    for pair in times().windows(2) {
+        assert!(pair[1] - pair[0] >= 3_000_000_000, "a second of work and two of pause: {:?}", times());
+    }
+    // Nobody works on the other one: of its messages the latest waits.
+    assert_eq!(bed.counts("r").await, [1, 0, 0, 0]);
+    worker.kill().await.unwrap();
 }

@@ -7,6 +7,7 @@ use anyqueue::{
     Delivery, Error, ErrorKind, MessageData, PushOutcome, Result, RetryClass, SettleOutcome, Successors,
 };
 
+use super::pause::look;
 use super::plan::{Plan, pass, plan};
 use super::record::{Record, Run, RunOutcome, key_of};
 use super::schedule::{Running, Schedule};
@@ -20,13 +21,13 @@ const UNREADABLE: Duration = Duration::from_secs(30);
 const FAILED: Duration = Duration::from_secs(5);
 
 /// One run of a schedule's tick, while its lease is held.
-struct Firing<'a> {
-    shared: &'a Shared,
-    tick: Tick,
-    record: Record,
-    schedule: Schedule,
+pub(super) struct Firing<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) tick: Tick,
+    pub(super) record: Record,
+    pub(super) schedule: Schedule,
     /// The server's time, and when it was told.
-    now: SystemTime,
+    pub(super) now: SystemTime,
     told: Instant,
 }
 
@@ -90,7 +91,16 @@ async fn end(delivery: &mut Delivery) -> Result<()> {
 impl Firing<'_> {
     async fn run(self, delivery: &mut Delivery) -> Result<()> {
         let of = if self.record.paused { pass } else { plan };
-        let plan = of(&self.schedule, self.tick.at(), self.now);
+        let mut plan = of(&self.schedule, self.tick.at(), self.now);
+        if let Some(pause) = self.schedule.timetable.spec().pause().filter(|_| !plan.run.is_empty()) {
+            if let Some((next, lives)) = self.waits(pause).await? {
+                return self.wait(delivery, next, lives).await;
+            }
+            plan.next = self.now.max(self.tick.at()).checked_add(look(pause));
+        }
+        if self.schedule.running == Running::CancelOld && !plan.run.is_empty() {
+            self.cancel_old().await?;
+        }
         let before = self.still_lives().await;
         let refused = match self.settle(delivery, &plan).await? {
             Settled::Done(refused) => refused,
@@ -113,7 +123,7 @@ impl Firing<'_> {
         let tasks = plan.run.iter().map(|at| self.task(*at));
         let mut refused = Refused::No;
         if self.shared.in_one_step {
-            let with_tasks = self.then(tasks, plan.next)?;
+            let with_tasks = self.then(tasks, plan, true)?;
             match delivery.settle_with(Processed, with_tasks).await {
                 Ok(outcome) => return Ok(Settled::of(outcome, refused)),
                 Err(error) if is_refusal(&error) => refused = self.is_refused(error),
@@ -131,7 +141,8 @@ impl Firing<'_> {
                 }
             }
         }
-        let then = self.then(std::iter::empty(), plan.next)?;
+        let is_pushed = matches!(refused, Refused::No);
+        let then = self.then(std::iter::empty(), plan, is_pushed)?;
         Ok(Settled::of(delivery.settle_with(Processed, then).await?, refused))
     }
 
@@ -140,19 +151,45 @@ impl Firing<'_> {
         task(&self.schedule, id, at, self.server_time())
     }
 
-    fn then(&self, tasks: impl Iterator<Item = MessageData>, next: Option<SystemTime>) -> Result<Successors> {
+    /// The tasks, and the next tick, which names the task that is pushed.
+    fn then(
+        &self,
+        tasks: impl Iterator<Item = MessageData>,
+        plan: &Plan,
+        is_pushed: bool,
+    ) -> Result<Successors> {
         let mut then = Successors::new();
         for task in tasks {
             then = then.then(&self.schedule.partition, task)?;
         }
-        let Some(next) = next else { return Ok(then) };
-        let delay = next.duration_since(self.server_time()).unwrap_or_default();
-        let tick = Tick::new(&self.tick.name, &self.tick.revision, next);
-        then.then(TICKS, tick.message(self.shared.within_delays(delay))?)
+        let Some(next) = self.next(plan, is_pushed) else { return Ok(then) };
+        let last = plan.run.last().filter(|_| is_pushed);
+        let pushed = last.map(|at| task_id(&self.schedule.name, &self.record.revision, *at));
+        // Without a run the one before is still the last.
+        let before = || {
+            let is_behind = self.schedule.timetable.spec().pause().is_none();
+            self.tick.earlier.as_deref().filter(|_| is_behind).and_then(|id| id.parse().ok())
+        };
+        let tick = Tick::new(&self.tick.name, &self.tick.revision, next).behind(pushed.or_else(before));
+        then.then(TICKS, self.delayed(&tick)?)
+    }
+
+    /// When it comes next. After a task that was refused there is no end to wait for.
+    fn next(&self, plan: &Plan, is_pushed: bool) -> Option<SystemTime> {
+        match self.schedule.timetable.spec().pause() {
+            Some(pause) if !is_pushed => self.now.max(self.tick.at()).checked_add(pause),
+            _ => plan.next,
+        }
+    }
+
+    /// A tick as a message that comes in time.
+    pub(super) fn delayed(&self, tick: &Tick) -> Result<MessageData> {
+        let delay = tick.at().duration_since(self.server_time()).unwrap_or_default();
+        tick.message(self.shared.within_delays(delay))
     }
 
     /// The server's time now, by how long ago it was told.
-    fn server_time(&self) -> SystemTime {
+    pub(super) fn server_time(&self) -> SystemTime {
         let since = self.shared.home.clock().now().saturating_duration_since(self.told);
         self.now.checked_add(since).unwrap_or(self.now)
     }
@@ -183,7 +220,8 @@ impl Firing<'_> {
     }
 
     fn keeps_others_out(&self) -> bool {
-        self.schedule.running != Running::Allow && self.shared.tasks.capabilities().inspect.browse
+        let keeps = matches!(self.schedule.running, Running::Skip | Running::BufferOne);
+        keeps && self.shared.tasks.capabilities().inspect.browse
     }
 
     /// Notes what was done. If this does not come about, the schedule goes on all the same.
@@ -196,20 +234,25 @@ impl Firing<'_> {
             _ => None,
         };
         let (due_ms, done_ms) = (millis(due), millis(self.server_time()));
+        let next = self.next(plan, outcome == RunOutcome::Pushed);
         let run = Run { due_ms, done_ms, outcome, id, error };
         let noted = self.shared.note(&self.tick.name, &self.tick.revision, |there| {
             let is_news = !there.is_done_with(self.tick.at_ms);
             if is_news {
-                (there.started, there.next_ms, there.noted_ms) = (true, plan.next.map(millis), done_ms);
+                (there.started, there.next_ms, there.noted_ms) = (true, next.map(millis), done_ms);
                 there.pushed = run.id.clone().or_else(|| there.pushed.take());
                 there.last = Some(run.clone());
             }
             is_news
         });
-        if let Err(error) = noted.await {
+        self.is_noted(noted.await);
+        Ok(())
+    }
+
+    pub(super) fn is_noted(&self, noted: Result<()>) {
+        if let Err(error) = noted {
             tracing::debug!(schedule = self.tick.name, %error, "what a schedule has done is not noted");
         }
-        Ok(())
     }
 }
 
@@ -236,7 +279,7 @@ enum Refused {
 }
 
 /// What the backend will never take, as it is: without it the schedule goes on.
-fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_refusal(error: &Error) -> bool {
     let kinds = [ErrorKind::InvalidInput, ErrorKind::TooLarge, ErrorKind::Unsupported];
     error.retry() == RetryClass::Never && kinds.contains(&error.kind())
 }

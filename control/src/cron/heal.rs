@@ -33,9 +33,9 @@ impl Shared {
 
     async fn heal_one(&self, entry: &Entry, now: SystemTime) -> Result<()> {
         let name = name_of(&entry.key);
-        let readable = Record::of(entry).and_then(|record| record.schedule(name).map(|_| record));
-        let record = match readable {
-            Ok(record) => record,
+        let readable = Record::of(entry).and_then(|record| Ok((record.schedule(name)?, record)));
+        let (schedule, record) = match readable {
+            Ok(readable) => readable,
             Err(error) => {
                 self.warn_once(name, &error);
                 return Ok(());
@@ -59,7 +59,13 @@ impl Shared {
         }
         let overdue = now.checked_sub(OVERDUE).map_or(0, millis);
         match record.next_ms.filter(|next| *next < overdue) {
-            Some(next) => self.look_for(&Tick::new(name, &record.revision, time(next))).await,
+            Some(next) => {
+                let follows_runs = schedule.timetable.spec().pause().is_some();
+                // It may have been a look at that task: then it is too early for the next one.
+                let behind = record.pushed.as_deref().filter(|_| follows_runs);
+                let tick = Tick::new(name, &record.revision, time(next));
+                self.look_for(&tick.behind(behind.and_then(|id| id.parse().ok()))).await
+            }
             None => Ok(()),
         }
     }

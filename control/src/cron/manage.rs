@@ -6,8 +6,9 @@ use anyqueue::adapter::validate;
 use anyqueue::control::Change;
 use anyqueue::{Error, ErrorKind, MessageId, PushOutcome, Result};
 
+use super::earlier::earlier;
 use super::record::{Record, SCHEDULES, ScheduleInfo, key_of, name_of};
-use super::schedule::Schedule;
+use super::schedule::{Running, Schedule};
 use super::scheduler::{Scheduler, Shared};
 use super::task::task;
 use crate::entry::{encode, unchanged, update};
@@ -150,22 +151,51 @@ impl Scheduler {
     }
 
     /// Pushes the task of a schedule now, also if it is paused, beside its times. What it does while an earlier task lives is as the schedule says: then the
-    /// answer is [`Duplicate`](PushOutcome::Duplicate). `None` if there is no such schedule.
+    /// answer is [`Duplicate`](PushOutcome::Duplicate), or the earlier one is cancelled. `None` if there is no such schedule.
     ///
     /// # Errors
     /// If it cannot be read, or the server's; as for [`Queue::push`](anyqueue::Queue::push).
     pub async fn run_now(&self, name: &str) -> Result<Option<PushOutcome>> {
         let found = self.0.store.get(&key_of(name)?).await?;
         let Some(entry) = found.value else { return Ok(None) };
-        let schedule = Record::of(&entry)?.schedule(name)?;
-        let message = task(&schedule, MessageId::new(), found.now, found.now);
-        self.0.tasks.push(&schedule.partition, message).await.map(Some)
+        let record = Record::of(&entry)?;
+        let schedule = record.schedule(name)?;
+        if schedule.running == Running::CancelOld {
+            self.0.cancel(&schedule, &earlier(None, &record)).await?;
+        }
+        let id = MessageId::new();
+        let pushed =
+            self.0.tasks.push(&schedule.partition, task(&schedule, id, found.now, found.now)).await?;
+        if schedule.running == Running::CancelOld {
+            // The next time cancels this one.
+            let note = |there: &mut Record| {
+                there.pushed = Some(id.to_string());
+                true
+            };
+            self.0.note(name, &record.revision, note).await?;
+        }
+        Ok(Some(pushed))
     }
 }
 
 impl Shared {
     /// Whether the backend takes its tasks.
     fn check_task(&self, schedule: &Schedule) -> Result<()> {
+        let can = self.tasks.capabilities().inspect;
+        let unsupported = |text: &'static str| {
+            Error::new(ErrorKind::Unsupported, text).with_backend(self.tasks.storage().name())
+        };
+        if schedule.running == Running::CancelOld && !can.cancel {
+            return Err(unsupported(
+                "the backend cannot cancel earlier tasks: say another policy for those (`allow`)",
+            ));
+        }
+        let keeps_ends = self.tasks.capabilities().ledger.is_some();
+        if schedule.timetable.spec().pause().is_some() && !(can.browse && keeps_ends) {
+            return Err(unsupported(
+                "the backend cannot tell whether a task has ended, which `@after` counts from: name times instead",
+            ));
+        }
         let epoch = SystemTime::UNIX_EPOCH;
         let message = task(schedule, MessageId::new(), epoch, epoch);
         let storage = self.tasks.storage();

@@ -35,16 +35,22 @@
 //! That there is one tick, and not two, is the work of its deduplication key, which is that of the entry's content and goes on from each tick to the next. So
 //! it does no harm to push one again where one may be missing. The entry is changed after the tick; should that not come about, it lags behind.
 //!
+//! A schedule that counts from the end of its last run has the same tick. While the task lives the tick is a look at it: it names the task that was pushed with
+//! it, and comes again until that is done.
+//!
 //! Where the task goes to another queue than the one that holds the schedules ([`Scheduler::beside`]), or to another server of a cluster, it is pushed under an
 //! id that only depends on the schedule and the time, and then the tick is ended. It comes twice only if whoever pushed it dies or freezes before it has ended
 //! the tick, and the task is done by then, or the queue does not refuse [ids that live](anyqueue::adapter::Capabilities::unique_ids).
 
+mod earlier;
 mod fields;
 mod fire;
+mod follow;
 mod heal;
 mod impossible;
 mod manage;
 mod outage;
+mod pause;
 mod plan;
 mod record;
 mod run;

@@ -19,12 +19,17 @@ pub(super) struct Plan {
 /// What to do now about the times from `at` on. All that are not later than now are then done with, so that none comes twice.
 pub(super) fn plan(schedule: &Schedule, at: SystemTime, now: SystemTime) -> Plan {
     let (timetable, next) = (&schedule.timetable, next(schedule, at, now));
+    let follows_runs = timetable.spec().pause().is_some();
     let (most, late) = match schedule.missed {
         Missed::Latest => (1, None),
         Missed::None => (1, Some(IN_TIME)),
         Missed::All(most) => (most, None),
     };
     let allowed = [late, schedule.deadline].into_iter().flatten().min();
+    if follows_runs {
+        let is_in_time = allowed.is_none_or(|allowed| now.duration_since(at).unwrap_or_default() <= allowed);
+        return Plan { run: if is_in_time { vec![at] } else { Vec::new() }, next };
+    }
     let earliest = allowed.and_then(|allowed| now.checked_sub(allowed)).map_or(at, |least| least.max(at));
     // Looked for from now backwards: however many were missed, as many steps as there are tasks.
     let until = now.checked_add(Duration::from_nanos(1)).unwrap_or(now);

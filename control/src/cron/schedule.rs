@@ -43,6 +43,8 @@ pub enum Running {
     Allow,
     /// If the earlier one runs, this one waits behind it, at most one of them. If the earlier one still waits, it is left out.
     BufferOne,
+    /// The earlier one is cancelled, and this one is run: one that waits is removed, one that runs is asked to stop, and is not waited for.
+    CancelOld,
 }
 
 /// A task that is pushed at the times of a [`Timetable`].
@@ -172,6 +174,9 @@ impl Schedule {
             Missed::All(most) if most > MAX_MISSED => {
                 Err(Error::invalid(format!("{most} missed times at once: at most {MAX_MISSED} can be run")))
             }
+            Missed::All(_) if self.timetable.spec().pause().is_some() => Err(Error::invalid(
+                "a schedule that counts from the end of its last run misses one time at most: say latest or none",
+            )),
             Missed::All(_) if self.running != Running::Allow => Err(Error::invalid(
                 "all missed times are run at once, so they need `allow` for tasks that still run",
             )),

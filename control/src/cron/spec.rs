@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyqueue::{Error, Result};
 use croner::Cron;
@@ -11,12 +12,13 @@ use jiff::civil::{Date, DateTime, date};
 
 use super::fields::Fields;
 use super::impossible;
+use super::pause;
 
 /// The longest spec, in bytes.
 pub const MAX_SPEC_BYTES: usize = 256;
 
 /// When something is to run, by the clock on the wall: five fields (minute, hour, day of the month, month, day of the week), or six with the second
-/// in front; or `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
+/// in front; or `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. Or how long after the end of its last run, by no clock on the wall: `@after 10m`.
 ///
 /// Fields are numbers, names (`MON`, `JAN`), lists `1,15`, ranges `9-17`, steps `*/15`; in the day of the month also `L` (the last) and `15W` (the
 /// weekday nearest to it), in the day of the week `5#2` (the second Friday) and `5L` (the last). If both days are restricted, either is enough, as
@@ -27,30 +29,57 @@ pub const MAX_SPEC_BYTES: usize = 256;
 /// let spec: Spec = "*/15 9-17 * * MON-FRI".parse()?;
 /// assert_eq!(spec.as_str(), "*/15 9-17 * * MON-FRI");
 /// assert!("0 0 30 2 *".parse::<Spec>().is_err());
+/// let pause: Spec = "@after 90s".parse()?;
+/// assert_eq!(pause, Spec::after_completion(std::time::Duration::from_secs(90))?);
 /// # Ok::<(), anyqueue::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Spec {
     text: Arc<str>,
-    fields: Arc<Fields>,
-    follows_clock: bool,
+    when: When,
+}
+
+/// The two ways to say when.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum When {
+    /// By the clock on the wall.
+    Clock {
+        fields: Arc<Fields>,
+        /// Whether its hours or minutes begin with `*`: then it runs whenever the clock shows a time of it. Else it names fixed times, which each day
+        /// has once.
+        follows_clock: bool,
+    },
+    /// So long after the end of its last run.
+    After(Duration),
 }
 
 impl Spec {
+    /// So long after the end of its last run, and for the first time so long after it is put: whole seconds, at most a year.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for another pause.
+    pub fn after_completion(pause: Duration) -> Result<Self> {
+        let text = pause::text(pause)?;
+        Ok(Self { text: text.into(), when: When::After(pause) })
+    }
+
+    /// How long it pauses after the end of its last run, if it is such a spec.
+    #[must_use]
+    pub const fn pause(&self) -> Option<Duration> {
+        match &self.when {
+            When::After(pause) => Some(*pause),
+            When::Clock { .. } => None,
+        }
+    }
+
     /// As it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    pub(super) fn fields(&self) -> &Fields {
-        &self.fields
-    }
-
-    /// Whether its hours or minutes begin with `*`: then it runs whenever the clock shows a time of it. Else it names fixed times, which each day
-    /// has once.
-    pub(super) fn follows_clock(&self) -> bool {
-        self.follows_clock
+    pub(super) const fn when(&self) -> &When {
+        &self.when
     }
 }
 
@@ -62,17 +91,20 @@ impl FromStr for Spec {
 
     fn from_str(text: &str) -> Result<Self> {
         let text = text.trim();
+        if let Some(pause) = pause::of(text) {
+            return Self::after_completion(pause?);
+        }
         let fields = fields(text)?;
-        let spec = Self { text: text.into(), fields: Arc::new(fields), follows_clock: follows_clock(text) };
-        if let Some(name) = spec.fields.empty() {
+        if let Some(name) = fields.empty() {
             return Err(Error::invalid(format!(
                 "the spec `{text}` names no {name}: write `*` for all of them"
             )));
         }
-        if !comes(&spec.fields) {
-            return Err(impossible::explain(text, &spec.fields, is_possible));
+        if !comes(&fields) {
+            return Err(impossible::explain(text, &fields, is_possible));
         }
-        Ok(spec)
+        let when = When::Clock { fields: Arc::new(fields), follows_clock: follows_clock(text) };
+        Ok(Self { text: text.into(), when })
     }
 }
 
@@ -89,7 +121,7 @@ fn fields(text: &str) -> Result<Fields> {
     let count = text.split_whitespace().count();
     if text.starts_with('@') && !NICKNAMES.iter().any(|known| text.eq_ignore_ascii_case(known)) {
         return Err(Error::invalid(format!(
-            "no spec is called `{text}`; there are {}",
+            "no spec is called `{text}`; there are {}, and `@after 10m`",
             NICKNAMES.join(", ")
         )));
     }
@@ -188,7 +220,7 @@ mod tests {
             ("* 30 2 * * *", false),
             ("0,30 1-3 * * *", false),
         ] {
-            assert_eq!(text.parse::<Spec>().unwrap().follows_clock(), follows, "{text}");
+            assert_eq!(follows_clock(text), follows, "{text}");
         }
     }
 

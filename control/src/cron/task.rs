@@ -29,7 +29,8 @@ pub(super) fn task(schedule: &Schedule, id: MessageId, at: SystemTime, now: Syst
     match schedule.running {
         Running::Skip => message.with_dedup_key(own),
         Running::BufferOne => message.with_dedup_key(own).with_on_duplicate(OnDuplicate::Behind),
-        Running::Allow => message,
+        // The one that is cancelled may hold its key until it has stopped.
+        Running::Allow | Running::CancelOld => message,
     }
 }
 

@@ -20,11 +20,21 @@ pub(super) struct Tick {
     pub(super) revision: String,
     /// The first time that is not done with, in milliseconds of Unix time.
     pub(super) at_ms: u64,
+    /// The task that was pushed together with it: the entry is noted later, or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) earlier: Option<String>,
 }
 
 impl Tick {
     pub(super) fn new(name: &str, revision: &str, at: SystemTime) -> Self {
-        Self { format: FORMAT, name: name.to_owned(), revision: revision.to_owned(), at_ms: millis(at) }
+        let (name, revision) = (name.to_owned(), revision.to_owned());
+        Self { format: FORMAT, name, revision, at_ms: millis(at), earlier: None }
+    }
+
+    /// The same behind a task.
+    pub(super) fn behind(mut self, task: Option<MessageId>) -> Self {
+        self.earlier = task.map(|task| task.to_string());
+        self
     }
 
     /// # Errors

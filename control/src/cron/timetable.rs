@@ -1,14 +1,15 @@
 //! When a spec comes in a zone.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::fields::Fields;
 use super::segment::{Change, SECOND, Segment};
-use super::spec::Spec;
+use super::spec::{Spec, When};
 use super::zone::Zone;
 
 /// How far an occurrence is looked for. The 29th of February is on a given weekday at least once in this time.
@@ -96,21 +97,29 @@ impl Timetable {
 
     /// The first occurrence after a time, itself excluded. `None` if none comes within 41 years, or before the year 9999 ends. It takes at most some
     /// milliseconds, for specs that come every few years.
+    ///
+    /// A spec that counts from the end of the last run comes that much later, as if a run ended at this time.
     #[must_use]
     pub fn next_after(&self, time: SystemTime) -> Option<Occurrence> {
         let time = Timestamp::try_from(time).ok()?;
+        let (fields, follows_clock) = match self.spec.when() {
+            When::Clock { fields, follows_clock } => (&**fields, *follows_clock),
+            When::After(pause) => return self.after_pause(time, *pause),
+        };
         let mut from = floor(time)?.checked_add(SECOND).ok()?;
         let horizon = from.saturating_add(HORIZON).ok()?;
         while from <= horizon {
             let segment = Segment::of(self.zone.time_zone(), from);
-            if let Some(shifted) =
-                segment.start.filter(|start| start.at == from).and_then(|start| self.shifted(start))
+            if let Some(shifted) = segment
+                .start
+                .filter(|start| start.at == from && !follows_clock)
+                .and_then(|start| self.shifted(fields, start))
             {
                 return Some(shifted);
             }
             let end = segment.end.map_or(horizon, |end| end.at.min(horizon));
-            let (first, last) = self.range(&segment, from, end);
-            if let Some(found) = self.spec.fields().first_in(first, last) {
+            let (first, last) = self.range(&segment, from, end, follows_clock);
+            if let Some(found) = fields.first_in(first, last) {
                 return on(found, segment.offset);
             }
             from = segment.end?.at;
@@ -118,10 +127,11 @@ impl Timetable {
         None
     }
 
-    /// The last occurrence before a time, itself excluded. `None` if there is none in the 41 years before. It takes as long as
-    /// [`next_after`](Self::next_after).
+    /// The last occurrence before a time, itself excluded. `None` if there is none in the 41 years before, or it counts from the ends of runs. It takes as
+    /// long as [`next_after`](Self::next_after).
     #[must_use]
     pub fn latest_before(&self, time: SystemTime) -> Option<Occurrence> {
+        let When::Clock { fields, follows_clock } = self.spec.when() else { return None };
         let time = Timestamp::try_from(time).ok()?;
         let seconds = floor(time)?;
         let mut until = if seconds == time { seconds } else { seconds.checked_add(SECOND).ok()? };
@@ -129,12 +139,14 @@ impl Timetable {
         while until > horizon {
             let segment = Segment::of(self.zone.time_zone(), until.checked_sub(SECOND).ok()?);
             let start = segment.start.map_or(horizon, |start| start.at.max(horizon));
-            let (first, last) = self.range(&segment, start, until);
-            if let Some(found) = self.spec.fields().last_in(first, last) {
+            let (first, last) = self.range(&segment, start, until, *follows_clock);
+            if let Some(found) = fields.last_in(first, last) {
                 return on(found, segment.offset);
             }
             let start = segment.start?;
-            if let Some(shifted) = self.shifted(start) {
+            if let Some(shifted) =
+                Some(start).filter(|_| !follows_clock).and_then(|start| self.shifted(fields, start))
+            {
                 return Some(shifted);
             }
             until = start.at;
@@ -171,21 +183,35 @@ impl Timetable {
         self.overlap
     }
 
+    /// Not before the pause is over.
+    fn after_pause(&self, time: Timestamp, pause: Duration) -> Option<Occurrence> {
+        let seconds = floor(time)?;
+        let whole = if seconds == time { seconds } else { seconds.checked_add(SECOND).ok()? };
+        let at = whole.checked_add(SignedDuration::try_from(pause).ok()?).ok()?;
+        Some(Occurrence { at, offset: self.zone.time_zone().to_offset(at), is_shifted: false })
+    }
+
     /// The occurrence at the end of a gap that holds fixed times.
-    fn shifted(&self, change: Change) -> Option<Occurrence> {
-        if self.spec.follows_clock() || self.gap == Gap::Skip {
+    fn shifted(&self, fields: &Fields, change: Change) -> Option<Occurrence> {
+        if self.gap == Gap::Skip {
             return None;
         }
         let (first, end) = change.skipped()?;
-        self.spec.fields().first_in(first, end)?;
+        fields.first_in(first, end)?;
         let offset = self.zone.time_zone().to_offset(change.at);
         Some(Occurrence { at: change.at, offset, is_shifted: true })
     }
 
     /// What the clocks show in a part of a segment, without the pass of repeated times that does not count.
-    fn range(&self, segment: &Segment, from: Timestamp, until: Timestamp) -> (DateTime, DateTime) {
+    fn range(
+        &self,
+        segment: &Segment,
+        from: Timestamp,
+        until: Timestamp,
+        follows_clock: bool,
+    ) -> (DateTime, DateTime) {
         let (mut first, mut end) = (segment.offset.to_datetime(from), segment.offset.to_datetime(until));
-        if self.spec.follows_clock() {
+        if follows_clock {
             return (first, end);
         }
         match self.overlap {

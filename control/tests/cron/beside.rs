@@ -22,8 +22,13 @@ impl Broker {
     fn new(bed: &Bed) -> Self {
         use anyqueue::adapter::QueueStorage as _;
         let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(bed.time.clock()));
-        let inspect =
-            InspectCapability { browse: false, list: false, delete: false, ..memory.capabilities().inspect };
+        let inspect = InspectCapability {
+            browse: false,
+            list: false,
+            delete: false,
+            cancel: false,
+            ..memory.capabilities().inspect
+        };
         let capabilities = Capabilities {
             unique_ids: false,
             dedup: Dedup::None,
@@ -84,6 +89,14 @@ async fn a_broker_gets_tasks_by_schedules_that_are_kept_elsewhere() {
     let refused = scheduler.put(&schedule("* * * * *")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.message().contains("`allow`"), "{refused}");
+    for (schedule, why) in [
+        (schedule("* * * * *").with_running(Running::CancelOld), "cannot cancel"),
+        (schedule("@after 1m").with_running(Running::Allow), "has ended"),
+    ] {
+        let refused = scheduler.put(&schedule).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert!(refused.message().contains(why), "{refused}");
+    }
 
     let allowed = schedule("* * * * *").with_running(Running::Allow).with_missed(Missed::All(10));
     scheduler.put(&allowed).await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyqueue::adapter::{
-    Capabilities, ControlStorage, Extension, Forward, PullQueueStorage as _, PullRequest,
-    PushQueueStorage as _, RawDelivery, Settlement, Storage, async_trait,
+    Capabilities, ControlStorage, Extension, Forward, PullRequest, RawDelivery, Settlement, Storage,
+    async_trait,
 };
 use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
@@ -34,7 +34,7 @@ pub(crate) const ALL: [How; 5] =
 
 #[derive(Debug)]
 pub(crate) struct Cut {
-    memory: MemoryQueue,
+    inner: Arc<dyn Storage>,
     how: How,
     at: usize,
     calls: AtomicUsize,
@@ -46,8 +46,13 @@ pub(crate) struct Cut {
 impl Cut {
     /// A client that meets this at its call of this number, from 0.
     pub(crate) fn at(memory: &MemoryQueue, at: usize, how: How) -> Arc<Self> {
+        Self::over(Arc::new(memory.client()), at, how)
+    }
+
+    /// The same of any backend that keeps control entries.
+    pub(crate) fn over(inner: Arc<dyn Storage>, at: usize, how: How) -> Arc<Self> {
         Arc::new(Self {
-            memory: memory.client(),
+            inner,
             how,
             at,
             calls: AtomicUsize::new(0),
@@ -55,6 +60,10 @@ impl Cut {
             is_frozen: AtomicBool::new(false),
             thawed: CancellationToken::new(),
         })
+    }
+
+    fn entries(&self) -> &dyn ControlStorage {
+        self.inner.control().unwrap()
     }
 
     /// Whether it has come to that call.
@@ -112,7 +121,7 @@ fn all<T>(count: usize, error: &Error) -> Vec<Result<T>> {
 #[async_trait]
 impl Forward for Cut {
     fn inner(&self) -> &dyn Storage {
-        &self.memory
+        &*self.inner
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -120,20 +129,20 @@ impl Forward for Cut {
     }
 
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        self.call(self.memory.push(partition, messages), |error| all(messages.len(), &error)).await
+        self.call(self.inner.push(partition, messages), |error| all(messages.len(), &error)).await
     }
 
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
-        self.call(self.memory.pull(partition, request), Err).await
+        self.call(self.inner.pull(partition, request), Err).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        self.call(self.memory.settle(settlements), |error| all(settlements.len(), &error)).await
+        self.call(self.inner.settle(settlements), |error| all(settlements.len(), &error)).await
     }
 
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         self.hold_up().await;
-        self.memory.extend(extensions).await
+        self.inner.extend(extensions).await
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
@@ -144,14 +153,14 @@ impl Forward for Cut {
 #[async_trait]
 impl ControlStorage for Cut {
     async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
-        self.call(self.memory.get(keys), Err).await
+        self.call(self.entries().get(keys), Err).await
     }
 
     async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
-        self.call(self.memory.list(prefix, page), Err).await
+        self.call(self.entries().list(prefix, page), Err).await
     }
 
     async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
-        self.call(self.memory.apply(changes), Err).await
+        self.call(self.entries().apply(changes), Err).await
     }
 }

@@ -8,10 +8,12 @@
 
 mod bed;
 mod beside;
+mod cancel_old;
 mod clocks;
 mod cut;
 mod cuts;
 mod damaged;
+mod following;
 mod instants;
 mod manage;
 mod metrics;

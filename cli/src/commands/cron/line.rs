@@ -76,6 +76,7 @@ fn running(running: Running) -> &'static str {
     match running {
         Running::Allow => "allow",
         Running::BufferOne => "buffer_one",
+        Running::CancelOld => "cancel_old",
         _ => "skip",
     }
 }

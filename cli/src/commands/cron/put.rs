@@ -18,9 +18,11 @@ Examples:
   anyqueue cron put report '0 7 * * MON-FRI' --zone Europe/Berlin --queue reports
   anyqueue cron put sync '*/5 * * * *' --queue jobs --kind sync '{\"full\":false}'
   anyqueue cron put bill '0 0 1 * *' --queue bills --missed all:12 --running allow
+  anyqueue cron put crawl '@after 10m' --queue crawls
 
 SPEC has five fields (minute, hour, day of the month, month, day of the week), or six with the second in front; or is
-@hourly, @daily, @weekly, @monthly or @yearly. Try it with `anyqueue cron preview`.
+@hourly, @daily, @weekly, @monthly or @yearly; or says how long after the end of its last run: '@after 10m'. Try it with
+`anyqueue cron preview`.
 
 It counts from now on. One that is the same already goes on undisturbed, and a paused one stays paused.
 
@@ -52,7 +54,8 @@ pub(super) struct Put {
     /// How late a message may be at most; by default, however late
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
-    /// What to do at a time while an earlier message is there: leave it out, push it beside, or let one wait behind one that is being processed
+    /// What to do at a time while an earlier message is there: leave it out, push it beside, let one wait behind one that is being processed, or cancel the
+    /// earlier one
     #[arg(long, value_name = "WHAT", value_enum, default_value = "skip")]
     running: WhileRunning,
 }
@@ -92,6 +95,8 @@ enum WhileRunning {
     Allow,
     #[value(name = "buffer_one", alias = "buffer-one")]
     BufferOne,
+    #[value(name = "cancel_old", alias = "cancel-old")]
+    CancelOld,
 }
 
 fn spec(text: &str) -> Result<Spec, String> {
@@ -131,6 +136,7 @@ impl Put {
             WhileRunning::Skip => Running::Skip,
             WhileRunning::Allow => Running::Allow,
             WhileRunning::BufferOne => Running::BufferOne,
+            WhileRunning::CancelOld => Running::CancelOld,
         };
         let mut schedule = Schedule::new(self.name, self.when.timetable(), self.queue)
             .with_payload(self.payload)

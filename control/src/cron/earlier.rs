@@ -1,0 +1,78 @@
+//! The task that a schedule pushed last: whether it lives, and how it is made to end.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{MessageId, Result, Task};
+
+use super::record::Record;
+use super::schedule::Schedule;
+use super::scheduler::Shared;
+use super::tick::Tick;
+
+/// How an earlier task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Earlier {
+    /// It waits, runs, or is to be retried.
+    Lives(MessageId),
+    /// It ended, at this time where ends are kept.
+    Ended(Option<SystemTime>),
+    /// There was none.
+    None,
+}
+
+/// What may have been pushed last: what the tick names, and what the entry does, which lags behind or was noted by hand.
+pub(super) fn earlier(tick: Option<&Tick>, record: &Record) -> Vec<MessageId> {
+    let of_tick = tick.and_then(|tick| tick.earlier.as_deref());
+    let mut ids: Vec<MessageId> =
+        [of_tick, record.pushed.as_deref()].into_iter().flatten().filter_map(|id| id.parse().ok()).collect();
+    ids.dedup();
+    ids
+}
+
+impl Shared {
+    /// How the tasks stand that may have been pushed last.
+    pub(super) async fn earlier(&self, schedule: &Schedule, ids: &[MessageId]) -> Result<Earlier> {
+        let mut found = Earlier::None;
+        for id in ids {
+            match self.tasks.task(&schedule.partition, *id).await? {
+                Some(task) if task.state.ended().is_none() => return Ok(Earlier::Lives(*id)),
+                // The last of their ends counts, and one that nobody knows is now.
+                task => found = found.or_later(task.as_ref().and_then(ended_at)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Cancels them. Those that are gone are none of the schedule's any more.
+    pub(super) async fn cancel(&self, schedule: &Schedule, ids: &[MessageId]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for cancelled in self.tasks.request_cancel(&schedule.partition, ids).await? {
+            cancelled?;
+        }
+        Ok(())
+    }
+}
+
+impl Earlier {
+    fn or_later(self, ended_at: Option<SystemTime>) -> Self {
+        match self {
+            Self::Ended(other) => Self::Ended(other.zip(ended_at).map(|(one, other)| one.max(other))),
+            _ => Self::Ended(ended_at),
+        }
+    }
+
+    /// When it is the turn of the next one, so long after its end, and not later than so long from now.
+    pub(super) fn due(self, pause: Duration, now: SystemTime) -> SystemTime {
+        let ended_at = match self {
+            Self::Ended(Some(at)) => at.min(now),
+            _ => now,
+        };
+        ended_at.checked_add(pause).unwrap_or(now)
+    }
+}
+
+fn ended_at(task: &Task) -> Option<SystemTime> {
+    task.ended_at
+}
