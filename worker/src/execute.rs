@@ -16,7 +16,7 @@ use crate::context::{Role, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
 use crate::panics;
-use crate::permits::Permit;
+use crate::permits::{Admission, Permit};
 use crate::settle::expired;
 use crate::shared::{Shared, Stage};
 use crate::stop::CancelReason;
@@ -57,6 +57,9 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     if let Some(decision) = unstartable(shared, work) {
         return (decision, 0);
     }
+    if let Some(decision) = admit(shared, work).await {
+        return (decision, 0);
+    }
     let delivery = &work.delivery;
     let clock = shared.queue.clock();
     let begin = clock.now();
@@ -83,6 +86,18 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     work.series.ran(took);
     let decision = conclude(shared, work.permit.partition, delivery, route, &task, end);
     (decision.of_attempt(attempt, took), attempt)
+}
+
+/// Asks the limits that look at messages. If the task has to wait: how to put it off.
+pub(crate) async fn admit(shared: &Shared, work: &mut Work) -> Option<Decision> {
+    let permits = shared.config.permits.as_ref().filter(|permits| permits.looks_at_messages())?;
+    match permits.admit(work.delivery.message()).await {
+        Admission::Open(tickets) => {
+            work.permit.keep(tickets);
+            unstartable(shared, work) // that may have taken its time
+        }
+        Admission::Closed(delay) => Some(Decision::settle(shared.deferred(delay), Outcome::Deferred)),
+    }
 }
 
 /// Why a task cannot start any more, as the way to end it.
@@ -148,18 +163,10 @@ async fn watch_on(shared: &Shared, work: &Work, task: &TaskContext, mut run: Cau
             () = delivery.cancel_requested().cancelled(), if asked.is_none() => CancelReason::CancelRequested,
             () = at(clock, task.deadline()), if asked.is_none() => CancelReason::Timeout,
             _ = stage.wait_for(|stage| *stage == Stage::Cancelling), if asked.is_none() => CancelReason::Shutdown,
-            () = revoked(held), if asked.is_none() => CancelReason::PermitLost,
+            () = work.permit.revoked(), if asked.is_none() => CancelReason::PermitLost,
         };
         task.cancel(reason);
         drop_at = drop_at.or_else(|| clock.now().checked_add(shared.grace(reason, held)));
-    }
-}
-
-/// Waits until the permit is revoked; forever without one.
-pub(crate) async fn revoked(held: Option<&Permit>) {
-    match held {
-        Some(held) => held.revoked().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -227,6 +234,9 @@ fn without_log(
     end: End,
 ) -> Decision {
     use crate::message::FailureKind::{Failed, Panicked, TimedOut};
+    if !task.claim_end() {
+        return Decision::lost(); // it was ended as timed out while its handler blocked its thread
+    }
     let failed = |kind, class, text: &str| {
         shared.failed(partition, delivery.into(), route, task.attempt(), kind, class, text)
     };

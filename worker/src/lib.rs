@@ -216,7 +216,7 @@ pub use kind_partition::{kind_partition, partition_kind};
 pub use memory::resident_memory;
 pub use message::{Failure, FailureKind, MAX_ERROR_BYTES, MAX_HISTORY, header, history, task};
 pub use partition::Partition;
-pub use permits::Permits;
+pub use permits::{Admission, Permits, Ticket};
 pub use push_or_run::{Fallback, PushedOrRan, push_or_run};
 pub use retry::Retry;
 pub use room::Room;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::async_trait;
-use anyqueue::{CancellationToken, Clock, PartitionId};
+use anyqueue::{CancellationToken, Clock, MessageData, PartitionId};
 
 /// What a worker asks before it pulls and before it starts a task, where processes share limits; set with
 /// [`WorkerBuilder::permits`](crate::WorkerBuilder::permits). The crate `anyqueue-control` has one over its control store.
 ///
-/// A task has a permit from before its pull until it is settled or given back. Everything but [`changed`](Self::changed), [`keep`](Self::keep) and
-/// [`leave`](Self::leave) is called by the worker's loop and must not wait.
+/// A task has a permit from before its pull until it is settled or given back. Everything but [`changed`](Self::changed), [`admit`](Self::admit),
+/// [`keep`](Self::keep) and [`leave`](Self::leave) is called by the worker's loop and must not wait.
 #[async_trait]
 pub trait Permits: fmt::Debug + Send + Sync + 'static {
     /// How many more tasks of a partition could be pulled now; `None`: as many as one likes. If there are fewer than `wanted`, more of them should be got, and
@@ -44,9 +44,65 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     /// Gives everything back that is not in use. Called after [`keep`](Self::keep) was dropped. It must end by itself within seconds.
     async fn leave(&self);
 
+    /// Whether there are limits that look at messages, and not only at their partitions. Then [`admit`](Self::admit) is asked about each.
+    fn looks_at_messages(&self) -> bool {
+        false
+    }
+
+    /// Whether this message may start, which has its slots and all other permits. It is asked by the task itself, and may take a call to a server; it must end by
+    /// itself within seconds.
+    async fn admit(&self, message: &MessageData) -> Admission {
+        let _ = message;
+        Admission::Open(Vec::new())
+    }
+
     /// Why there are no permits at the moment, if that is a fault: shown by [`Health::permits`](crate::Health::permits).
     fn problem(&self) -> Option<String> {
         None
+    }
+}
+
+/// Whether a message may start.
+#[derive(Debug)]
+#[must_use = "dropping tickets gives them back"]
+#[non_exhaustive]
+pub enum Admission {
+    /// It may, and has these tickets until it is settled or given back.
+    Open(Vec<Ticket>),
+    /// Not yet: it is postponed by so much, uncounted.
+    Closed(Duration),
+}
+
+/// Permission to run one task, by a limit that looks at messages. Dropping it gives it back.
+#[must_use = "dropping it gives it back"]
+pub struct Ticket {
+    revoked: CancellationToken,
+    give_back: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Ticket {
+    /// A ticket. `revoked` is cancelled when its task has to stop because it cannot be kept; `give_back` is called when it is dropped, and must not wait.
+    pub fn new(revoked: CancellationToken, give_back: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { revoked, give_back: Some(Box::new(give_back)) }
+    }
+
+    /// Waits until its task has to stop.
+    pub async fn revoked(&self) {
+        self.revoked.cancelled().await;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            give_back();
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("revoked", &self.revoked.is_cancelled()).finish_non_exhaustive()
     }
 }
 

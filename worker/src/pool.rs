@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use anyqueue::MessageId;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use crate::context::TaskContext;
 use crate::handler::Route;
-use crate::permits::Permit;
+use crate::permits::{Permit, Ticket};
 use crate::running::Running;
 
 /// Counters that tasks and the fetch loop share. Only the fetch loop adds to the occupied ones.
@@ -163,6 +164,8 @@ pub(crate) struct SlotPermit {
     share: Share,
     /// What lets the task run, where permits are needed.
     held: Option<Permit>,
+    /// The same by limits that look at messages.
+    tickets: Vec<Ticket>,
 }
 
 /// How much of the slots it is.
@@ -191,6 +194,7 @@ impl SlotPermit {
             settling: AtomicBool::new(false),
             share: Share::Whole,
             held: None,
+            tickets: Vec::new(),
         }
     }
 
@@ -205,6 +209,30 @@ impl SlotPermit {
         match &self.share {
             Share::Part(whole) => whole.held.as_ref(),
             _ => self.held.as_ref(),
+        }
+    }
+
+    /// Takes what lets its task run, by limits that look at messages.
+    pub(crate) fn keep(&mut self, tickets: Vec<Ticket>) {
+        self.tickets = tickets;
+    }
+
+    /// Waits until its task has to stop, because what lets it run cannot be kept.
+    pub(crate) async fn revoked(&self) {
+        let of_partition = async {
+            match self.held() {
+                Some(held) => held.revoked().await,
+                None => std::future::pending().await,
+            }
+        };
+        if self.tickets.is_empty() {
+            return of_partition.await;
+        }
+        let mut of_message: FuturesUnordered<_> = self.tickets.iter().map(Ticket::revoked).collect();
+        tokio::select! {
+            biased;
+            () = of_partition => {},
+            Some(()) = of_message.next() => {},
         }
     }
 
@@ -227,6 +255,7 @@ impl SlotPermit {
             settling: AtomicBool::new(false),
             share: Share::Part(whole.clone()),
             held: None,
+            tickets: Vec::new(),
         }
     }
 
@@ -255,6 +284,7 @@ impl Drop for SlotPermit {
         if let Some(id) = self.listed {
             self.pool.running.remove(id);
         }
+        self.tickets.clear();
         match self.share {
             Share::Part(_) => {
                 self.pool.beyond.fetch_sub(1, SeqCst);

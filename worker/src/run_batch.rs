@@ -11,7 +11,7 @@ use tracing::Instrument;
 use crate::batch_context::BatchContext;
 use crate::context::{Role, TaskContext};
 use crate::error::{TaskError, TaskResult};
-use crate::execute::{ALREADY_HERE, Caught, End, at, conclude, dropped, ended, revoked, unstartable, waited};
+use crate::execute::{ALREADY_HERE, Caught, End, admit, at, conclude, dropped, ended, unstartable, waited};
 use crate::handler::{BatchRun, ReadBatch, Route};
 use crate::panics;
 use crate::settle::settle;
@@ -45,7 +45,12 @@ pub(crate) fn spawn(shared: &Arc<Shared>, batch: Batch) {
     let shared = shared.clone();
     tokio::spawn(async move {
         let route = batch.route.clone();
-        let Some(prepared) = prepare(&shared, batch) else { return };
+        let (batch, kept_back) = admit_all(&shared, batch).await;
+        let Some(mut prepared) = prepare(&shared, batch) else {
+            settle(&shared, kept_back).await;
+            return;
+        };
+        prepared.done.extend(kept_back);
         let done = attempt(&shared, &route, prepared).await;
         if let Some(done) = done.first() {
             done.work.permit.settling();
@@ -54,6 +59,24 @@ pub(crate) fn spawn(shared: &Arc<Shared>, batch: Batch) {
     });
     // A thread of tokio keeps the task that it spawned last for itself, and a handler may block that thread next.
     tokio::spawn(async {});
+}
+
+/// Asks the limits that look at messages about each task. One that has to wait keeps back those behind it.
+async fn admit_all(shared: &Shared, batch: Batch) -> (Batch, Vec<Done>) {
+    let Batch { route, works } = batch;
+    let (mut admitted, mut done) = (Vec::with_capacity(works.len()), Vec::new());
+    for mut work in works {
+        let decision = match &work.verdict {
+            _ if !done.is_empty() => Some(kept_back()),
+            Verdict::Run(_) => admit(shared, &mut work).await,
+            Verdict::End(..) => None,
+        };
+        match decision {
+            Some(decision) => done.push(Done { work, decision, attempts: 0 }),
+            None => admitted.push(work),
+        }
+    }
+    (Batch { route, works: admitted }, done)
 }
 
 /// Sorts out what can run, reads the payloads, and starts the handler. A task that has to wait keeps back those behind it, so that none
@@ -187,6 +210,8 @@ async fn watch(
     let mut stage = shared.stage.subscribe();
     let held = members.first().and_then(|first| first.work.permit.held());
     let mut gone: FuturesUnordered<_> = members.iter().map(gone).collect();
+    let mut revoked: FuturesUnordered<_> =
+        members.iter().map(|member| member.work.permit.revoked()).collect();
     // While it blocked its thread, the fetch loop may have asked it to stop.
     let mut drop_at = batch.asked_at().and_then(|asked| asked.checked_add(shared.config.cancel_grace));
     loop {
@@ -204,7 +229,7 @@ async fn watch(
             }
             () = at(clock, batch.deadline()), if asked.is_none() => CancelReason::Timeout,
             _ = stage.wait_for(|stage| *stage == Stage::Cancelling), if asked.is_none() => CancelReason::Shutdown,
-            () = revoked(held), if asked.is_none() => CancelReason::PermitLost,
+            Some(()) = revoked.next(), if asked.is_none() => CancelReason::PermitLost,
         };
         batch.cancel(reason);
         for member in members {

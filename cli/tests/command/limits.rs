@@ -5,7 +5,7 @@ use tokio::process::Child;
 
 use crate::bed::{Bed, ended, numbers, until};
 
-async fn shown(bed: &Bed) -> Value {
+pub(crate) async fn shown(bed: &Bed) -> Value {
     bed.ok(&["limits", "show", "l", "--json"]).await.objects().remove(0)
 }
 
@@ -51,6 +51,8 @@ async fn what_makes_no_limit_is_refused() {
         &["--rate", "x/s"],
         &["--rate", "-1/s"],
         &["--burst", "1"],
+        &["--cap", "1", "--kind", "k"],
+        &["--cap", "1", "--each", "customer"],
     ] {
         let ran = bed.run(&[&put[..], bad].concat()).await.ended_with(2);
         assert!(!ran.err.is_empty());
@@ -58,7 +60,7 @@ async fn what_makes_no_limit_is_refused() {
     bed.run(&["limits", "list"]).await.ended_with(4);
 }
 
-fn worker(bed: &Bed, name: &str, more: &[&str]) -> Child {
+pub(crate) fn worker(bed: &Bed, name: &str, more: &[&str]) -> Child {
     // Appended in one write each: lines stay whole.
     let line = "echo start >> log; sleep 0.2; echo end >> log";
     let work = ["work", "q", "--slots", "4", "--lease", "5s", "--name", name, "--exec", line];
@@ -66,7 +68,7 @@ fn worker(bed: &Bed, name: &str, more: &[&str]) -> Child {
 }
 
 /// The most commands that ran at once, by what they wrote, and how many have ended.
-fn most_and_ended(bed: &Bed) -> (usize, usize) {
+pub(crate) fn most_and_ended(bed: &Bed) -> (usize, usize) {
     let log = std::fs::read_to_string(bed.path("log")).unwrap_or_default();
     let (mut running, mut most, mut ended) = (0_usize, 0, 0);
     for line in log.lines() {
@@ -81,6 +83,10 @@ fn most_and_ended(bed: &Bed) -> (usize, usize) {
     (most, ended)
 }
 
+pub(crate) fn holds(limit: &Value, name: &str) -> bool {
+    limit["holders"].as_array().unwrap().iter().any(|holder| holder["who"] == name && holder["held"] != 0)
+}
+
 #[tokio::test]
 async fn three_workers_one_of_them_killed_never_exceed_a_cap_and_do_everything() {
     const MESSAGES: usize = 90;
@@ -88,9 +94,6 @@ async fn three_workers_one_of_them_killed_never_exceed_a_cap_and_do_everything()
     bed.run_with(&["push", "q", "--lines"], &numbers(0..MESSAGES)).await.ended_with(0);
     bed.ok(&["limits", "put", "l", "--queue", "q", "--cap", "3"]).await;
     let mut killed = worker(&bed, "killed", &[]);
-    let holds = |limit: &Value, name: &str| {
-        limit["holders"].as_array().unwrap().iter().any(|holder| holder["who"] == name && holder["held"] != 0)
-    };
     until("the first holds permits and works", async || {
         (most_and_ended(&bed).1 > 3 && holds(&shown(&bed).await, "killed")).then_some(())
     })
@@ -122,4 +125,37 @@ async fn a_worker_can_leave_limits_out_and_waits_for_permits_until_the_queue_is_
     std::fs::remove_file(bed.path("log")).unwrap();
     ended(worker(&bed, "a", &["--once", "--no-limits"])).await.ended_with(0);
     assert!(most_and_ended(&bed).0 > 1);
+}
+
+#[tokio::test]
+async fn each_value_of_a_header_has_a_limit_of_its_own() {
+    let bed = Bed::new();
+    for customer in ["a", "a", "a", "b"] {
+        bed.ok(&["push", "q", customer, "--header", &format!("customer={customer}")]).await;
+    }
+    bed.ok(&["limits", "put", "l", "--each", "customer", "--cap", "1"]).await;
+    let exec = "it=$(cat); echo $it >> began; while [ ! -e open ]; do sleep 0.05; done";
+    let mut worker =
+        bed.command(&["work", "q", "--slots", "4", "--name", "w", "--exec", exec]).spawn().unwrap();
+    let began = || {
+        let mut began: Vec<_> = std::fs::read_to_string(bed.path("began"))
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        began.sort();
+        began
+    };
+    until("one of each has begun", async || (began() == ["a", "b"]).then_some(())).await;
+    until("the others wait", async || (bed.counts("q").await == [0, 2, 2, 0]).then_some(())).await;
+    let limit = shown(&bed).await;
+    assert_eq!((&limit["of"]["header"], &limit["held"]), (&"customer".into(), &2.into()), "{limit}");
+    assert_eq!(limit["keys"].as_array().unwrap().len(), 2, "{limit}");
+    let text = bed.ok(&["limits", "show", "l"]).await;
+    assert!(text.err.contains("l limits each customer, 1 at once each, 2 held"), "{text:?}");
+    assert_eq!(began(), ["a", "b"]);
+    std::fs::write(bed.path("open"), "").unwrap();
+    until("all are done", async || (bed.counts("q").await == [0; 4]).then_some(())).await;
+    assert_eq!(began(), ["a", "a", "a", "b"]);
+    worker.kill().await.unwrap();
 }

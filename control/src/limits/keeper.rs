@@ -7,6 +7,7 @@ use anyqueue::control::{Applied, ControlStore, Entry, Key, MAX_CONTROL_CHANGES};
 use anyqueue::{Clock, Error, ErrorKind, PartitionId, Result};
 use tokio::sync::Notify;
 
+use super::gate::Gates;
 use super::held::Held;
 use super::keys::{LIMITS, MAX_LIMITS, key_of, name_of};
 use super::plan::{Me, Moment, Plan};
@@ -21,10 +22,12 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What keeps the permits of one worker.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    store: ControlStore,
+    pub(super) store: ControlStore,
     pub(super) me: Me,
     pub(super) clock: OnceLock<Clock>,
     stock: Mutex<Stock>,
+    /// The limits that look at messages.
+    pub(super) gates: Gates,
     /// Something is missing.
     pub(super) asked: Notify,
     /// There may be more.
@@ -41,6 +44,7 @@ impl Keeper {
             me,
             clock: OnceLock::new(),
             stock: Mutex::default(),
+            gates: Gates::default(),
             asked: Notify::new(),
             changed: Notify::new(),
             problem: Mutex::default(),
@@ -64,7 +68,11 @@ impl Keeper {
             (stock.is_known, stock.is_leaving) = (false, false);
             (stock.who, stock.served) = (who.to_owned(), partitions.to_vec());
         }
-        tokio::select! { () = self.beat(clock) => {}, () = self.revoke(clock) => {} }
+        tokio::select! {
+            () = self.beat(clock) => {},
+            () = self.revoke(clock) => {},
+            () = self.tend(clock) => {},
+        }
     }
 
     async fn beat(&self, clock: &Clock) {
@@ -135,7 +143,7 @@ impl Keeper {
         let (mut now, mut entries) = self.look(needy).await?;
         let mut unreadable = Vec::new();
         if needy.is_none() {
-            self.take_up(&entries);
+            self.take_up(&entries, now);
         }
         for _ in 0..ROUNDS {
             let moment = Moment { sent_at, now };
@@ -165,8 +173,11 @@ impl Keeper {
         Ok((found.now, names.into_iter().zip(found.value).collect()))
     }
 
-    /// Forgets the limits that are not there any more.
-    fn take_up(&self, entries: &[(String, Option<Entry>)]) {
+    /// Forgets the limits that are not there any more, and sees those that look at messages.
+    fn take_up(&self, entries: &[(String, Option<Entry>)], now: SystemTime) {
+        let record = |entry: &Entry| Record::of(entry, now).ok();
+        let readable = entries.iter().map(|(name, entry)| (name.as_str(), entry.as_ref().and_then(record)));
+        self.gates.take_up(readable);
         let mut stock = self.stock();
         stock.limits.retain(|name, _| entries.iter().any(|(there, _)| there == name));
     }
@@ -242,7 +253,7 @@ impl Keeper {
     async fn revoke(&self, clock: &Clock) {
         loop {
             let now = clock.now();
-            let next = self.stock().revoke_due(now);
+            let next = [self.stock().revoke_due(now), self.gates.revoke_due(now)].into_iter().flatten().min();
             let look = now + self.me.lead();
             clock.sleep_until(next.map_or(look, |next| next.min(look))).await;
         }
@@ -255,5 +266,6 @@ impl Keeper {
         if let Err(error) = self.turn_in_time(None, clock).await {
             tracing::debug!(%error, "permits were not given back: they end by their time");
         }
+        self.tend_once(clock).await;
     }
 }

@@ -6,6 +6,9 @@ use anyqueue::{Error, Result};
 /// What the keys of all limits begin with.
 pub(super) const LIMITS: &str = "limit/";
 
+/// What the keys of all places of limits begin with that look at messages.
+pub(super) const PLACES: &str = "limit-key/";
+
 /// Limits in one store at most: each worker looks through all of them with its beat.
 pub const MAX_LIMITS: usize = 1_000;
 

@@ -1,8 +1,9 @@
 //! What a limit says.
 
+use std::fmt;
 use std::time::Duration;
 
-use anyqueue::{Error, IntoPartitionId, Result};
+use anyqueue::{Error, IntoPartitionId, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, Result};
 use serde::{Deserialize, Serialize};
 
 /// The largest cap, and the largest burst.
@@ -19,13 +20,27 @@ const SLOWEST: f64 = 3e-8;
 pub enum Scope {
     /// The tasks of a partition, whoever pulls them.
     Partition(String),
+    /// The tasks of a kind, in whatever partition.
+    Kind(String),
+    /// The tasks with a header of this name: each of its values has as many for itself.
+    Header(String),
 }
 
 impl Scope {
     /// Whether the tasks of this partition are limited, by its text.
     pub(super) fn covers(&self, partition: &str) -> bool {
-        let Self::Partition(name) = self;
-        name == partition
+        matches!(self, Self::Partition(name) if name == partition)
+    }
+}
+
+/// As people say it: the name of the partition, `kind send_mail`, or `each customer`.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partition(name) => f.write_str(name),
+            Self::Kind(kind) => write!(f, "kind {kind}"),
+            Self::Header(name) => write!(f, "each {name}"),
+        }
     }
 }
 
@@ -90,6 +105,40 @@ impl Limit {
     pub fn partition(partition: impl IntoPartitionId) -> Result<Self> {
         let of = Scope::Partition(partition.into_partition_id()?.to_string());
         Ok(Self { of, cap: None, rate: None })
+    }
+
+    /// Limits the tasks of a kind, in whatever partition.
+    ///
+    /// # Errors
+    /// For a name that is empty or too long.
+    pub fn kind(kind: impl AsRef<str>) -> Result<Self> {
+        let kind = kind.as_ref();
+        if kind.is_empty() || kind.len() > MAX_KEY_BYTES {
+            let text = format!("a kind of {} bytes: give it 1 to {MAX_KEY_BYTES}", kind.len());
+            return Err(Error::invalid(text));
+        }
+        Ok(Self { of: Scope::Kind(kind.to_owned()), cap: None, rate: None })
+    }
+
+    /// Limits the tasks that have a header of this name: each of its values, such as each customer, has the cap and the rate for itself. Those without the
+    /// header are not limited.
+    ///
+    /// ```
+    /// use anyqueue_control::limits::Limit;
+    /// let limit = Limit::each("customer")?.cap(3);
+    /// # Ok::<(), anyqueue::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// For a name that no header can have.
+    pub fn each(header: impl AsRef<str>) -> Result<Self> {
+        let header = header.as_ref();
+        if header.is_empty() || header.len() > MAX_HEADER_NAME_BYTES {
+            let text =
+                format!("a header's name of {} bytes: give it 1 to {MAX_HEADER_NAME_BYTES}", header.len());
+            return Err(Error::invalid(text));
+        }
+        Ok(Self { of: Scope::Header(header.to_owned()), cap: None, rate: None })
     }
 
     /// So many run at once, in all processes together: 1 to a million. To stop a partition, pause it.

@@ -4,7 +4,8 @@
 //! permits, renews it with its beat, and gives back what it does not need. Blocks end by themselves, so nothing leaks when a process dies, and the sum of
 //! those that live is never more than the cap. A *rate* says how fast tasks start, with a burst after a pause.
 //!
-//! Limits act before a pull: a worker pulls no more than it has permits for. It cannot then hold what another could run.
+//! Limits of a partition act before a pull: a worker pulls no more than it has permits for. It cannot then hold what another could run. Limits of a kind, and of
+//! each value of a header, act when the message is at hand: one that may not start is postponed, uncounted, and those behind it go on.
 //!
 //! - **A worker that cannot renew** its block starts nothing in the last third of its validity, and its tasks are asked to stop a sixth of it before the end.
 //!   They are released, uncounted. So a cap also holds for a process that is cut off. Only one that is frozen can exceed it: until it wakes up.
@@ -12,8 +13,11 @@
 //! - **While others want permits** and there are none, each process keeps its fair share, and what the others do not want.
 //! - **A rate** counts from the moment at which the store grants a start. The task starts within a tenth of a second of that, or its turn is forgone.
 
+mod gate;
 mod gcra;
 mod held;
+mod holders;
+mod info;
 mod keeper;
 mod keys;
 mod limit;
@@ -25,19 +29,24 @@ mod stock;
 
 use std::sync::Arc;
 
-use anyqueue::control::{Change, ControlStore, Entry};
-use anyqueue::{Error, ErrorKind, Result};
+use anyqueue::control::{Change, ControlStore, Entry, MAX_CONTROL_CHANGES};
+use anyqueue::{Error, ErrorKind, Page, Result};
 
+pub use holders::MAX_HOLDERS;
+pub use info::{Holder, KeyInfo, LimitInfo, MAX_KEYS};
 pub use keys::MAX_LIMITS;
 pub use limit::{Limit, Rate, Scope};
 pub use permits::{LimitPermits, PermitOptions};
-pub use record::{Holder, LimitInfo, MAX_HOLDERS};
 
 use crate::entry::{decode, encode, unchanged, update};
+use gate::PlaceRecord;
 use keeper::Keeper;
-use keys::{LIMITS, key_of, name_of};
+use keys::{LIMITS, PLACES, key_of, name_of};
 use plan::Me;
 use record::Record;
+
+/// Values of headers that a look at limits reads, at most.
+const MAX_SEEN_PLACES: usize = 10_000;
 
 /// The limits in a control store.
 ///
@@ -116,8 +125,26 @@ impl Limits {
     /// If its entry cannot be read, or the server's.
     pub async fn get(&self, name: &str) -> Result<Option<LimitInfo>> {
         let found = self.store.get(&key_of(name)?).await?;
-        let info = |entry: Entry| Ok(LimitInfo::new(name, Record::of(&entry, found.now)?, found.now));
-        found.value.map(info).transpose()
+        let Some(entry) = found.value else { return Ok(None) };
+        let record = Record::of(&entry, found.now)?;
+        let places = match record.of {
+            Scope::Partition(_) => Vec::new(),
+            _ => self.places(&format!("{PLACES}{name}/")).await?,
+        };
+        Ok(Some(LimitInfo::new(name, record, &places, found.now)))
+    }
+
+    /// The first of the places whose keys begin so. Those that cannot be read are left out.
+    async fn places(&self, prefix: &str) -> Result<Vec<PlaceRecord>> {
+        let (mut places, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.store.list(prefix, Page::of(MAX_CONTROL_CHANGES).after(after)).await?;
+            places.extend(page.value.iter().filter_map(|entry| PlaceRecord::of(entry, page.now).ok()));
+            after = page.value.last().map(|entry| entry.key.clone());
+            if page.value.len() < MAX_CONTROL_CHANGES || places.len() >= MAX_SEEN_PLACES {
+                return Ok(places);
+            }
+        }
     }
 
     /// All limits.
@@ -127,10 +154,11 @@ impl Limits {
     pub async fn list(&self) -> Result<LimitList> {
         let found = self.store.list_all(LIMITS, MAX_LIMITS).await?;
         let mut all = LimitList::default();
+        let places = self.places(PLACES).await?;
         for entry in &found.value {
             let name = name_of(&entry.key);
             match Record::of(entry, found.now) {
-                Ok(record) => all.limits.push(LimitInfo::new(name, record, found.now)),
+                Ok(record) => all.limits.push(LimitInfo::new(name, record, &places, found.now)),
                 Err(error) => all.unreadable.push((name.to_owned(), error)),
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::async_trait;
-use anyqueue::{CancellationToken, Clock, Error, PartitionId, Result};
-use anyqueue_worker::Permits;
+use anyqueue::{CancellationToken, Clock, Error, MessageData, PartitionId, Result};
+use anyqueue_worker::{Admission, Permits};
 
 use super::keeper::Keeper;
 
@@ -110,6 +110,14 @@ impl Permits for LimitPermits {
 
     fn grace(&self) -> Duration {
         self.0.me.lead()
+    }
+
+    fn looks_at_messages(&self) -> bool {
+        self.0.gates.are_there()
+    }
+
+    async fn admit(&self, message: &MessageData) -> Admission {
+        self.0.admit(message).await
     }
 
     async fn changed(&self) {

@@ -7,13 +7,14 @@ use anyqueue::control::{Change, Entry};
 
 use super::gcra::Gcra;
 use super::held::{Block, Held, Tokens};
-use super::record::{HolderRecord, Record, millis, nanos};
+use super::holders::{HolderRecord, millis, nanos};
+use super::record::Record;
 use super::share::{Need, Part, part};
 use super::stock::{Stock, count};
 use crate::entry::{encode, unchanged};
 
 /// The first pause after permits were asked for in vain; it doubles up to the time between two beats.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// From one time that permits are given back to the next.
 const GIVE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -93,29 +94,29 @@ impl Me {
             peak: if leaves { in_use } else { peak },
             wanted: if leaves { 0 } else { count(wanted) },
         };
-        let others = record.others(&self.session);
+        let others = record.holders.others(&self.session);
         let part = part(cap, need, others);
         let missing = need.in_use.saturating_add(need.wanted).saturating_sub(part.block);
-        let there = record.holder(&self.session);
+        let there = record.holders.holder(&self.session);
         let was_lost = there.is_none() && others.held.saturating_add(in_use) > cap;
         let now_ms = millis(moment.now);
         let is_old = there.is_none_or(|there| there.until_ms < self.until(now_ms, self.every / 2));
         let differs = there.map(|there| (there.held, there.wanted)) != Some((part.block, missing));
         let renews = is_old || differs;
-        let fits = !renews || record.hold(self.holder(&who, part, missing, now_ms));
+        let fits = !renews || record.holders.hold(self.holder(&who, part, missing, now_ms));
         let part = if fits { part } else { Part { block: 0, ..part } };
-        let lapse = record.first_lapse(&self.session, moment.now);
+        let lapse = record.holders.first_lapse(&self.session, moment.now);
         lower(stock, plan, part, was_lost);
         plan.part = renews.then_some(part);
         plan.retry_in = (missing > 0).then(|| lapse.unwrap_or(Duration::MAX));
     }
 
-    fn until(&self, now_ms: u64, less: Duration) -> u64 {
+    pub(super) fn until(&self, now_ms: u64, less: Duration) -> u64 {
         let valid = self.valid_for.saturating_sub(less).as_millis();
         now_ms.saturating_add(u64::try_from(valid).unwrap_or(u64::MAX))
     }
 
-    fn holder(&self, who: &str, part: Part, wanted: u64, now_ms: u64) -> HolderRecord {
+    pub(super) fn holder(&self, who: &str, part: Part, wanted: u64, now_ms: u64) -> HolderRecord {
         HolderRecord {
             who: who.to_owned(),
             session: self.session.clone(),
@@ -197,6 +198,6 @@ fn plan_rate(stock: &Stock, record: &mut Record, plan: &mut Plan) {
     plan.gcra = Some((gcra, size(taken)));
 }
 
-fn size(permits: u64) -> usize {
+pub(super) fn size(permits: u64) -> usize {
     usize::try_from(permits).unwrap_or(usize::MAX)
 }

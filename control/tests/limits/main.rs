@@ -11,6 +11,7 @@ mod bed;
 mod caps;
 mod entries;
 mod faults;
+mod messages;
 mod random;
 mod rates;
 mod servers;

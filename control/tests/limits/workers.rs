@@ -130,3 +130,58 @@ async fn workers_do_not_start_faster_than_a_rate_and_do_everything() {
     assert!(meter.begun() >= 100);
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_customer_holds_up_no_other_and_never_exceeds_its_cap() {
+    const FULL: usize = 40;
+    const OTHERS: usize = 200;
+    const CAP: u64 = 2;
+    let memory = MemoryQueue::new();
+    let queue = Queue::new(memory.client()).unwrap();
+    let limits = Limits::new(queue.control().unwrap());
+    limits.put("l", &Limit::each("customer").unwrap().cap(CAP)).await.unwrap();
+    let message = |customer: String| task("run", &customer).unwrap().with_header("customer", customer);
+    // All of the full one stand first in the queue.
+    let all = (0..FULL).map(|_| message("full".to_owned()));
+    let all = all.chain((0..OTHERS).map(|number| message(format!("c{number}"))));
+    for pushed in queue.push_many("mail", all.collect()).await.unwrap() {
+        pushed.unwrap();
+    }
+    let (full, others) = (Meter::default(), Meter::default());
+    let begun_when_others_ended = Arc::new(AtomicUsize::new(0));
+    let mut runs = Vec::new();
+    for name in ["a", "b", "c"] {
+        let queue = Queue::new(memory.client()).unwrap();
+        let permits = Limits::new(queue.control().unwrap()).permits(often()).unwrap();
+        let (full, others, noted) = (full.clone(), others.clone(), begun_when_others_ended.clone());
+        let run = move |customer: String, _: TaskContext| {
+            let (full, others, noted) = (full.clone(), others.clone(), noted.clone());
+            async move {
+                let is_full = customer == "full";
+                let _run = if is_full { full.begin() } else { others.begin() };
+                tokio::time::sleep(millis(if is_full { 300 } else { 1 })).await;
+                if others.begun() == OTHERS {
+                    noted.fetch_max(FULL + 1 - full.begun().min(FULL), SeqCst);
+                }
+                TaskResult::Ok(())
+            }
+        };
+        let builder = Worker::builder(queue).partition(Partition::new("mail")).handler("run", run);
+        let worker = builder.name(name).slots(8).permits(permits).build().unwrap();
+        runs.push((worker.clone(), tokio::spawn(async move { worker.run().await.unwrap() })));
+    }
+    let since = Instant::now();
+    while full.begun() < FULL || others.begun() < OTHERS {
+        assert!(since.elapsed() < Duration::from_mins(1), "{} and {}", full.begun(), others.begun());
+        tokio::time::sleep(millis(20)).await;
+    }
+    for (worker, run) in runs {
+        worker.shutdown();
+        let summary = run.await.unwrap();
+        assert_eq!((summary.retried, summary.dead), (0, 0), "waiting is not counted: {summary:?}");
+    }
+    assert!((1..=CAP as usize).contains(&full.most()), "{} ran at once", full.most());
+    let left = begun_when_others_ended.load(SeqCst);
+    assert!(left > FULL / 3, "the others were held up: only {left} of the full one were left");
+    assert_eq!(limits.get("l").await.unwrap().unwrap().held, 0, "nothing leaks");
+}

@@ -1,6 +1,6 @@
 //! `anyqueue limits list` and `show`.
 
-use anyqueue_control::limits::{Holder, LimitInfo, Limits, Rate, Scope};
+use anyqueue_control::limits::{Holder, KeyInfo, LimitInfo, Limits, Rate, Scope};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl List {
             output.note("there is no limit");
             return Err(Failure::Nothing);
         }
-        let mut table = Table::new(&["limit", "queue", "cap", "held", "wanted", "rate", "burst"]);
+        let mut table = Table::new(&["limit", "of", "cap", "held", "wanted", "rate", "burst"]);
         for limit in &all.limits {
             if output.json {
                 output.object(&line(limit))?;
@@ -59,6 +59,14 @@ impl Show {
         let mut table = Table::new(&["holder", "held", "wanted", "valid for"]);
         for holder in &limit.holders {
             table.row(holder_row(holder));
+        }
+        table.print(output)?;
+        if limit.keys.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new(&["value", "held", "wanted"]);
+        for key in &limit.keys {
+            table.row(key_row(key));
         }
         table.print(output)
     }
@@ -83,6 +91,9 @@ fn line(limit: &LimitInfo) -> Value {
 fn summary(limit: &LimitInfo) -> String {
     let name = &limit.name;
     let cap = match limit.cap {
+        Some(cap) if matches!(limit.of, Scope::Header(_)) => {
+            format!(", {cap} at once each, {} held", limit.held)
+        }
         Some(cap) if limit.held > cap => {
             format!(", {} of {cap} held: nothing starts until enough have ended", limit.held)
         }
@@ -93,9 +104,10 @@ fn summary(limit: &LimitInfo) -> String {
         (Some(rate), Some(available)) => {
             format!(", {} with a burst of {}, {available} may start now", per(rate), rate.burst)
         }
+        (Some(rate), None) => format!(", {} with a burst of {} each", per(rate), rate.burst),
         _ => String::new(),
     };
-    format!("{name} limits {}{cap}{rate}", of(&limit.of))
+    format!("{name} limits {}{cap}{rate}", limit.of)
 }
 
 fn row(limit: &LimitInfo) -> [String; 7] {
@@ -104,7 +116,7 @@ fn row(limit: &LimitInfo) -> [String; 7] {
     let of_cap = |count: u64| or_dash(limit.cap.map(|_| count.to_string()));
     [
         preview(limit.name.as_bytes(), 60),
-        preview(of(&limit.of).as_bytes(), 60),
+        preview(limit.of.to_string().as_bytes(), 60),
         or_dash(limit.cap.map(|cap| cap.to_string())),
         of_cap(limit.held),
         of_cap(wanted),
@@ -118,11 +130,8 @@ fn holder_row(holder: &Holder) -> [String; 4] {
     [preview(holder.who.as_bytes(), 60), held, wanted, duration(holder.valid_for)]
 }
 
-fn of(scope: &Scope) -> &str {
-    match scope {
-        Scope::Partition(name) => name,
-        _ => "something that this release does not know",
-    }
+fn key_row(key: &KeyInfo) -> [String; 3] {
+    [preview(key.value.as_bytes(), 60), key.held.to_string(), key.wanted.to_string()]
 }
 
 /// A rate as people write it.

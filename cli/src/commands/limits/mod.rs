@@ -21,6 +21,7 @@ use none::none;
 Examples:
   anyqueue limits put smtp --queue mail --cap 5
   anyqueue limits put api --queue calls --rate 10/s --burst 20
+  anyqueue limits put fair --each customer --cap 3
   anyqueue limits list
   anyqueue limits show smtp
   anyqueue limits delete smtp

@@ -15,16 +15,18 @@ use crate::session::queue_name;
 Examples:
   anyqueue limits put smtp --queue mail --cap 5
   anyqueue limits put api --queue calls --rate 600/m --burst 20
+  anyqueue limits put render --kind render --cap 2
+  anyqueue limits put fair --each customer --cap 3
 
+With --kind and --each a message that may not start is put off, for up to 30 s, and those behind it go on.
 What is not named is not limited: a limit with a cap that is put again with a rate alone has no cap any more. Workers that hold
 permits keep them.")]
 pub(super) struct Put {
     /// The name of the limit
     #[arg(value_name = "LIMIT")]
     name: String,
-    /// The queue it is for
-    #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
-    queue: PartitionId,
+    #[command(flatten)]
+    of: Of,
     /// How many messages are worked on at once
     #[arg(long, value_name = "N")]
     cap: Option<u64>,
@@ -36,12 +38,38 @@ pub(super) struct Put {
     burst: Option<u64>,
 }
 
+/// What it is for.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Of {
+    /// The queue it is for
+    #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
+    queue: Option<PartitionId>,
+    /// The kind of messages it is for, in whatever queue
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// The header whose values it is for: each has as many for itself
+    #[arg(long, value_name = "HEADER")]
+    each: Option<String>,
+}
+
+impl Of {
+    fn limit(&self) -> Result<Limit> {
+        match (&self.queue, &self.kind, &self.each) {
+            (Some(queue), ..) => Ok(Limit::partition(queue)?),
+            (_, Some(kind), _) => Ok(Limit::kind(kind)?),
+            (.., Some(header)) => Ok(Limit::each(header)?),
+            _ => Err(Failure::Usage("nothing is limited: give --queue, --kind or --each".to_owned())),
+        }
+    }
+}
+
 impl Put {
     pub(super) async fn run(self, limits: &Limits, output: Output) -> Result {
         if self.cap.is_none() && self.rate.is_none() {
             return Err(Failure::Usage("nothing is limited: give --cap, --rate, or both".to_owned()));
         }
-        let mut limit = Limit::partition(&self.queue)?;
+        let mut limit = self.of.limit()?;
         if let Some(cap) = self.cap {
             limit = limit.cap(cap);
         }

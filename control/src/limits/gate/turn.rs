@@ -1,0 +1,157 @@
+//! From the entry of a place, and what a process needs, to what it has of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue_worker::Ticket;
+
+use super::place::{Place, State};
+use super::record::PlaceRecord;
+use super::rules::Rule;
+use crate::limits::gcra::Gcra;
+use crate::limits::holders::{millis, nanos};
+use crate::limits::keeper::Keeper;
+use crate::limits::plan::{Me, Moment, PAUSE, size};
+use crate::limits::share::{Need, Part, part};
+use crate::limits::stock::count;
+
+/// The longest time for which a message of a full place is postponed.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A ticket, or how long to wait.
+pub(super) type Answer = std::result::Result<Ticket, Duration>;
+
+/// What is to become of a place, once its entry is changed.
+pub(super) struct Turn {
+    /// What this process has of the cap then.
+    part: Option<Part>,
+    /// Why one more may not start: how long that will take, where it is known.
+    closed: Option<Closed>,
+    moment: Moment,
+}
+
+#[derive(Clone, Copy)]
+enum Closed {
+    /// The cap is used up; others' permits end in so long without them.
+    Cap(Option<Duration>),
+    /// The rate allows the next one in so long.
+    Rate(Duration),
+}
+
+impl Turn {
+    /// One more task is to start.
+    pub(super) fn enter(
+        keeper: &Keeper,
+        place: &Place,
+        rule: &Rule,
+        record: &mut PlaceRecord,
+        moment: Moment,
+    ) -> Self {
+        let now_ns = nanos(moment.now);
+        let mut gcra = rule.rate.map(|rate| Gcra::new(rate, record.tat_ns, now_ns));
+        let wait = gcra.filter(|gcra| gcra.available(now_ns) == 0);
+        let wait = wait.map(|gcra| Duration::from_nanos(gcra.until_next(now_ns)));
+        let asking = if wait.is_some() { 0 } else { place.lock().asking.max(1) };
+        let (part, is_full) = Self::hold(keeper, place, rule, record, moment, asking);
+        let of_cap = || {
+            let lapse = record.holders.first_lapse(&keeper.me.session, moment.now);
+            is_full.then_some(Closed::Cap(lapse))
+        };
+        let closed = wait.map(Closed::Rate).or_else(of_cap);
+        if let (Some(gcra), None) = (&mut gcra, closed) {
+            gcra.take(1, now_ns);
+            record.tat_ns = gcra.tat_ns();
+        }
+        Self { part, closed, moment }
+    }
+
+    /// What runs goes on; what is not in use goes back.
+    pub(super) fn renew(
+        keeper: &Keeper,
+        place: &Place,
+        rule: &Rule,
+        record: &mut PlaceRecord,
+        moment: Moment,
+    ) -> Self {
+        let (part, _) = Self::hold(keeper, place, rule, record, moment, 0);
+        Self { part, closed: None, moment }
+    }
+
+    /// Writes what this process is to have of a cap. Also whether no more can start. What others may get is from here on not used any more, whether the entry is
+    /// changed or not.
+    fn hold(
+        keeper: &Keeper,
+        place: &Place,
+        rule: &Rule,
+        record: &mut PlaceRecord,
+        moment: Moment,
+        wanted: usize,
+    ) -> (Option<Part>, bool) {
+        let Some(cap) = rule.cap else { return (None, false) };
+        let who = keeper.stock().who.clone();
+        let (me, mut state) = (&keeper.me, place.lock());
+        let in_use = count(state.in_use);
+        let others = record.holders.others(&me.session);
+        let part = part(cap, Need { in_use, peak: in_use, wanted: count(wanted) }, others);
+        let missing = in_use.saturating_add(count(wanted)).saturating_sub(part.block);
+        let there = record.holders.holder(&me.session);
+        let was_lost = there.is_none() && others.held.saturating_add(in_use) > cap;
+        let now_ms = millis(moment.now);
+        let is_old = there.is_none_or(|there| there.until_ms < me.until(now_ms, me.every / 2));
+        let differs = there.map(|there| (there.held, there.wanted)) != Some((part.block, missing));
+        // One that starts counts for its whole time.
+        let starts = wanted > 0 && part.block > in_use;
+        let fits =
+            !(is_old || differs || starts) || record.holders.hold(me.holder(&who, part, missing, now_ms));
+        let part = if fits { part } else { Part { block: in_use, ..part } };
+        state.size = state.size.min(size(part.block));
+        state.most = size(part.most);
+        if was_lost && state.revoke_at.is_some() {
+            tracing::warn!(limit = %place.id.limit, running = state.in_use, "others have the permits of running tasks: they are stopped, and released");
+            state.revoke();
+        }
+        (Some(part), !fits || part.block <= in_use)
+    }
+
+    /// Takes up what has come of it.
+    pub(super) fn commit(self, keeper: &Keeper, place: &Arc<Place>, written: bool, now: Instant) -> Answer {
+        let (me, mut state) = (&keeper.me, place.lock());
+        // Where one may start, the entry says so: if nothing was written, it did before.
+        if let Some(part) = self.part.filter(|_| written || self.closed.is_none()) {
+            take_up(me, &mut state, part, self.moment.sent_at);
+            state.renew_at = (part.block > 0).then(|| now + me.every);
+        }
+        let (wait, pause) = match self.closed {
+            None => return Ok(place.ticket(&mut state)),
+            Some(Closed::Rate(wait)) => (wait.min(LONGEST), Duration::ZERO),
+            Some(Closed::Cap(lapse)) => {
+                let pause = (state.pause * 2).clamp(PAUSE.min(me.every), LONGEST);
+                (lapse.map_or(pause, |lapse| lapse.min(pause)), pause)
+            }
+        };
+        state.pause = pause;
+        state.closed_until = Some(now + wait);
+        Err(wait)
+    }
+
+    /// Takes up that what is not in use went back.
+    pub(super) fn commit_renewal(self, keeper: &Keeper, place: &Place, written: bool, now: Instant) {
+        let (me, mut state) = (&keeper.me, place.lock());
+        let Some(part) = self.part else {
+            (state.size, state.revoke_at, state.renew_at) = (0, None, None);
+            return;
+        };
+        if written {
+            take_up(me, &mut state, part, self.moment.sent_at);
+        }
+        state.renew_at = (state.size > 0).then(|| now + me.every);
+    }
+}
+
+/// The entry says that this process has so much, for as long as that counts.
+fn take_up(me: &Me, state: &mut State, part: Part, sent_at: Instant) {
+    let (until, lead) = (sent_at + me.valid_for, me.lead());
+    state.size = size(part.block);
+    state.starts_until = until.checked_sub(lead * 2).unwrap_or(sent_at);
+    state.revoke_at = (part.block > 0).then(|| until.checked_sub(lead).unwrap_or(until));
+}
