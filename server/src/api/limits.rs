@@ -48,8 +48,12 @@ fn one() -> u64 {
 pub(crate) struct Limit {
     /// Its name.
     name: String,
-    /// The queue that it is for; nothing if it is for something that this release does not know.
+    /// The queue that it is for, or one of the next two.
     partition: Option<String>,
+    /// The kind that it is for, in whatever queue.
+    kind: Option<String>,
+    /// The header whose values it is for: each has as many for itself.
+    header: Option<String>,
     /// How many run at once.
     cap: Option<u64>,
     /// How fast they start.
@@ -62,6 +66,21 @@ pub(crate) struct Limit {
     available: Option<u64>,
     /// Who holds them.
     holders: Vec<Holder>,
+    /// Of a limit for the values of a header: those in use, the fullest first, at most 100.
+    keys: Vec<HeaderValue>,
+}
+
+/// A value of a header, and what is held of its permits.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeaderValue {
+    /// The value; a long one is cut.
+    value: String,
+    /// How many are held.
+    held: u64,
+    /// How many more are waited for.
+    wanted: u64,
+    /// How many may start now, by the rate.
+    available: Option<u64>,
 }
 
 /// A process that holds permits, or waits for some.
@@ -79,10 +98,18 @@ pub(crate) struct Holder {
 
 impl Limit {
     fn of(info: &LimitInfo) -> Self {
-        let partition = match &info.of {
-            Scope::Partition(name) => Some(name.clone()),
-            _ => None,
+        let (partition, kind, header) = match &info.of {
+            Scope::Partition(name) => (Some(name.clone()), None, None),
+            Scope::Kind(name) => (None, Some(name.clone()), None),
+            Scope::Header(name) => (None, None, Some(name.clone())),
+            _ => (None, None, None),
         };
+        let keys = info.keys.iter().map(|key| HeaderValue {
+            value: key.value.clone(),
+            held: key.held,
+            wanted: key.wanted,
+            available: key.available,
+        });
         let holders = info.holders.iter().map(|holder| Holder {
             who: holder.who.clone(),
             held: holder.held,
@@ -92,12 +119,15 @@ impl Limit {
         Self {
             name: info.name.clone(),
             partition,
+            kind,
+            header,
             cap: info.cap,
             rate: info.rate.map(|rate| Rate { per_second: rate.per_second, burst: rate.burst }),
             revision: info.revision,
             held: info.held,
             available: info.available,
             holders: holders.collect(),
+            keys: keys.collect(),
         }
     }
 }
@@ -151,8 +181,15 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutLimit {
-    /// The queue that it is for.
-    partition: String,
+    /// The queue that it is for; or one of the next two.
+    #[serde(default)]
+    partition: Option<String>,
+    /// The kind that it is for, in whatever queue.
+    #[serde(default)]
+    kind: Option<String>,
+    /// The header whose values it is for: each has as many for itself.
+    #[serde(default)]
+    header: Option<String>,
     /// How many run at once; without it, any number.
     #[serde(default)]
     cap: Option<u64>,
@@ -174,7 +211,12 @@ pub(crate) async fn put(
     Json(request): Json<PutLimit>,
 ) -> Answer<Json<Limit>> {
     app.writable()?;
-    let mut limit = limits::Limit::partition(partition(&request.partition)?)?;
+    let mut limit = match (&request.partition, &request.kind, &request.header) {
+        (Some(name), None, None) => limits::Limit::partition(partition(name)?)?,
+        (None, Some(kind), None) => limits::Limit::kind(kind)?,
+        (None, None, Some(header)) => limits::Limit::each(header)?,
+        _ => return Err(Problem::invalid("what is limited: write one of partition, kind and header")),
+    };
     if let Some(cap) = request.cap {
         limit = limit.cap(cap);
     }

@@ -42,13 +42,16 @@ pub(crate) enum Running {
     Allow,
     /// One of them waits behind it.
     BufferOne,
+    /// It is run, and the earlier one is cancelled.
+    CancelOld,
 }
 
 /// A schedule to store.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSchedule {
-    /// When it comes: five fields of cron, six with the second in front, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
+    /// When it comes: five fields of cron, six with the second in front, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`; or how
+    /// long after the end of its last run: `@after 10m`.
     spec: String,
     /// By whose clocks, such as `Europe/Berlin`; by default `UTC`.
     #[serde(default)]
@@ -104,6 +107,7 @@ impl PutSchedule {
                 None | Some(Running::Skip) => cron::Running::Skip,
                 Some(Running::Allow) => cron::Running::Allow,
                 Some(Running::BufferOne) => cron::Running::BufferOne,
+                Some(Running::CancelOld) => cron::Running::CancelOld,
             });
         for (name, value) in self.headers {
             schedule = schedule.with_header(name, value);
@@ -234,6 +238,7 @@ impl Schedule {
             running: match schedule.running {
                 cron::Running::Allow => Running::Allow,
                 cron::Running::BufferOne => Running::BufferOne,
+                cron::Running::CancelOld => Running::CancelOld,
                 _ => Running::Skip,
             },
             paused: info.is_paused,

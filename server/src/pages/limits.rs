@@ -31,7 +31,10 @@ struct Found {
 
 struct Shown {
     name: String,
+    /// Nothing if it is for something else than a queue.
     partition: String,
+    /// What it is for, if that is no queue.
+    other: String,
     cap: Option<String>,
     rate: Option<String>,
     holders: Vec<Holding>,
@@ -65,11 +68,17 @@ impl Found {
 
 impl Shown {
     fn of(info: &LimitInfo) -> Self {
-        let partition = match &info.of {
-            Scope::Partition(name) => name.clone(),
-            _ => String::new(),
+        let (partition, other) = match &info.of {
+            Scope::Partition(name) => (name.clone(), String::new()),
+            Scope::Kind(kind) => (String::new(), format!("the kind {kind}")),
+            Scope::Header(name) => (String::new(), format!("each value of the header {name}")),
+            _ => (String::new(), "something that this release does not know".to_owned()),
         };
+        let is_each = matches!(info.of, Scope::Header(_));
         let cap = info.cap.map(|cap| {
+            if is_each {
+                return format!("{cap} each, {} held", info.held);
+            }
             let over = if info.held > cap { ": it was lowered, and what runs may end" } else { "" };
             format!("{} of {cap} held{over}", info.held)
         });
@@ -79,6 +88,7 @@ impl Shown {
         Self {
             name: info.name.clone(),
             partition,
+            other,
             cap,
             rate,
             holders: info.holders.iter().take(SHOWN).map(Holding::of).collect(),

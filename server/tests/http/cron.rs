@@ -51,6 +51,21 @@ async fn a_schedule_is_put_shown_listed_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_schedule_counts_from_the_end_of_its_last_run_and_cancels_an_earlier_one() {
+    let bed = Bed::new().await;
+    let body = json!({ "spec": "@after 10m", "partition": "p", "running": "cancel_old" });
+    let shown = put(bed.client, "/v1/cron/r", &body).await.ok();
+    assert_eq!((&shown["spec"], &shown["running"]), (&body["spec"], &body["running"]));
+    let all = json!({ "spec": "@after 10m", "partition": "p", "running": "allow", "missed": "all:2" });
+    let refused = put(bed.client, "/v1/cron/r", &all).await;
+    assert_eq!(refused.status, 400);
+    let first = post(&bed, "/v1/cron/r/run").await.ok();
+    let second = post(&bed, "/v1/cron/r/run").await.ok();
+    assert_eq!((&first["outcome"], &second["outcome"]), (&json!("stored"), &json!("stored")));
+    assert_eq!(bed.pull("p").await["id"], second["id"], "the first is cancelled");
+}
+
+#[tokio::test]
 async fn a_schedule_is_run_now_beside_its_times() {
     let bed = Bed::new().await;
     put(

@@ -34,6 +34,22 @@ async fn a_limit_is_set_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_limit_is_for_a_queue_a_kind_or_the_values_of_a_header() {
+    let bed = Bed::new().await;
+    for of in [json!({ "partition": "mail" }), json!({ "kind": "render" }), json!({ "header": "customer" })] {
+        let mut body = of.clone();
+        body["cap"] = json!(2);
+        let limit = put(bed.client, "/v1/limits/l", &body).await.ok();
+        for name in ["partition", "kind", "header"] {
+            assert_eq!(limit[name], of[name], "{limit}");
+        }
+        assert_eq!((&limit["held"], &limit["keys"]), (&json!(0), &json!([])));
+    }
+    let page = String::from_utf8(bed.client.get("/limits").await.body).unwrap();
+    assert!(page.contains("each value of the header customer"), "{page}");
+}
+
+#[tokio::test]
 async fn a_limit_that_makes_no_sense_is_refused_with_why() {
     let bed = Bed::new().await;
     let refused = [
@@ -44,6 +60,9 @@ async fn a_limit_that_makes_no_sense_is_refused_with_why() {
         (json!({ "partition": "", "cap": 1 }), "partition"),
         (json!({ "partition": "mail", "cup": 1 }), "cup"),
         (json!({ "cap": 1 }), "partition"),
+        (json!({ "partition": "mail", "kind": "k", "cap": 1 }), "one of partition, kind and header"),
+        (json!({ "kind": "", "cap": 1 }), "a kind of 0 bytes"),
+        (json!({ "header": "", "cap": 1 }), "a header's name of 0 bytes"),
     ];
     for (body, why) in refused {
         let answer = put(bed.client, "/v1/limits/l", &body).await;
