@@ -17,6 +17,8 @@ mod conformance;
 mod cron;
 mod dead;
 mod doctor;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod killed;
 mod limits;
 mod mistakes;
 mod pages;
