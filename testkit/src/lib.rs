@@ -39,6 +39,7 @@
 //! | [`RabbitMq`] | one node without plugins, also with TLS | `amqp://guest:guest@127.0.0.1:…/%2f` |
 //! | [`RabbitCluster`] | three of them | `amqp://guest:guest@127.0.0.1:…/%2f?nodes=…` |
 //! | [`Ministack`] | stands in for Amazon SQS | `http://127.0.0.1:…`, the client's endpoint |
+//! | [`Chromedriver`] | drives Chromium, for tests of pages | `http://127.0.0.1:…`, the endpoint of `WebDriver` |
 //!
 //! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`]: how it is found, started,
 //! asked whether it is ready, and stopped. The source of [`Redis`] is an example of a hundred lines; [`find_program`], [`run_helper`],
@@ -65,7 +66,7 @@
 //!
 //! | variable | points to |
 //! |---|---|
-//! | `ANYQUEUE_TEST_POSTGRES_URL`, `ANYQUEUE_TEST_PGBOUNCER_URL`, `ANYQUEUE_TEST_REDIS_URL`, `ANYQUEUE_TEST_AMQP_URL`, `ANYQUEUE_TEST_SQS_URL` | a server to use instead of a private one |
+//! | `ANYQUEUE_TEST_POSTGRES_URL`, `ANYQUEUE_TEST_PGBOUNCER_URL`, `ANYQUEUE_TEST_REDIS_URL`, `ANYQUEUE_TEST_AMQP_URL`, `ANYQUEUE_TEST_SQS_URL`, `ANYQUEUE_TEST_WEBDRIVER_URL` | a server to use instead of a private one |
 //! | `CI`, `ANYQUEUE_REQUIRE_SERVERS` | if set, a server that is not installed is an error, not a notice |
 //!
 //! Where each test is a process of its own, start the servers once. `anyqueue-testkit redis postgres` prints the variables
@@ -113,7 +114,7 @@ pub use error::{Error, Result};
 pub use place::Place;
 pub use program::{Program, StopSignal, find_program, run_helper, version_of};
 pub use programs::wire::expect as expect_answer;
-pub use programs::{Ministack, PgBouncer, Postgres, RabbitMq, Redis, RedisSentinel};
+pub use programs::{Chromedriver, Ministack, PgBouncer, Postgres, RabbitMq, Redis, RedisSentinel};
 pub use provide::{Provided, provide, start_if_installed};
 pub use proxy::{Direction, Fault, Proxy, Traffic};
 pub use rabbit_cluster::RabbitCluster;

@@ -71,6 +71,12 @@ const TOOLS: &[Tool] = &[
         why: "the tests start private servers of it",
     },
     Tool {
+        what: "Chromium with its driver",
+        found: || succeeds("chromium", &["--version"]) && succeeds("chromedriver", &["--version"]),
+        from: Source::Apt(&["chromium", "chromium-driver"]),
+        why: "the tests look at the service's pages with it",
+    },
+    Tool {
         what: "Python with virtual environments",
         found: || succeeds("python3", &["-c", "import ensurepip, venv"]),
         from: Source::Apt(&["python3-venv"]),

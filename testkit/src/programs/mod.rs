@@ -1,5 +1,6 @@
 //! The servers that this crate knows.
 
+mod chromedriver;
 mod epmd;
 mod ministack;
 mod pgbouncer;
@@ -9,6 +10,7 @@ mod redis;
 mod sentinel;
 pub(crate) mod wire;
 
+pub use chromedriver::Chromedriver;
 pub(crate) use epmd::Epmd;
 pub use ministack::Ministack;
 pub use pgbouncer::PgBouncer;

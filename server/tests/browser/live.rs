@@ -1,0 +1,49 @@
+//! One acts, another one sees it.
+
+use serde_json::json;
+
+use crate::bed::Bed;
+use crate::browser::{Browser, Scripts};
+
+/// Remembers that the page was not loaded anew.
+const MARK: &str = "window.marked = true";
+const IS_MARKED: &str = "return window.marked === true";
+
+#[tokio::test]
+async fn what_one_does_another_sees_without_a_reload() {
+    let bed = Bed::new().await;
+    bed.push("mail", json!({ "payload": "x" })).await;
+    let Some((actor, watcher)) = Browser::two(&bed).await else { return };
+    watcher.go("/").await;
+    watcher.find("//*[@id='live'][not(@hidden)]").await;
+    watcher.ask(MARK).await;
+    assert!(!watcher.says("paused").await);
+    actor.go("/partitions/mail").await;
+    actor.press("Pause", "/partitions/mail").await;
+    watcher.see("mail is paused, and 1 messages wait.").await;
+    actor.press("Resume", "/partitions/mail").await;
+    watcher.find("//body[not(contains(., 'mail is paused'))]").await;
+    bed.push("orders", json!({ "payload": "x" })).await;
+    watcher.find("//th[.='orders']").await;
+    assert_eq!(watcher.ask(IS_MARKED).await, true);
+    actor.close().await;
+    watcher.close().await;
+}
+
+#[tokio::test]
+async fn what_somebody_uses_is_not_exchanged_under_their_hands() {
+    let bed = Bed::new().await;
+    bed.push("mail", json!({ "payload": "x" })).await;
+    let Some(browser) = Browser::open(&bed, Scripts::On).await else { return };
+    browser.go("/").await;
+    browser.find("//*[@id='live'][not(@hidden)]").await;
+    browser.find("//*[@id='queues']//tbody//a").await;
+    browser.ask("document.querySelector('#queues tbody a').focus()").await;
+    bed.push("orders", json!({ "payload": "x" })).await;
+    browser.find("//*[@id='tiles'][contains(., '2')]").await;
+    assert_eq!(browser.ask("return document.activeElement.textContent").await, "mail");
+    browser.ask("document.activeElement.blur()").await;
+    bed.push("orders", json!({ "payload": "y" })).await;
+    browser.find("//th[.='orders']").await;
+    browser.close().await;
+}
