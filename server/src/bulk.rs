@@ -25,6 +25,21 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    pub(crate) const ALL: [Self; 3] = [Self::Cancel, Self::Retry, Self::Delete];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// Whether it does anything with a task in any of these states, or in any state if none is named.
+    pub(crate) fn concerns_any(self, states: &[TaskState]) -> bool {
+        states.is_empty() || states.iter().any(|state| self.concerns(*state))
+    }
+
     /// Whether it does anything with a task that stands so.
     fn concerns(self, state: TaskState) -> bool {
         match self {
@@ -44,7 +59,7 @@ pub(crate) struct BulkLine {
     state: &'static str,
     /// `removed`, `requested`, `put_back`, `due_now` or `deleted`; `would` if nothing was to be done; `changed` if it did not match any more as its turn came;
     /// else why not: `conflict` or `not_found`.
-    outcome: String,
+    pub(crate) outcome: String,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,

@@ -85,6 +85,25 @@ impl Filter {
         }
         Ok(filter)
     }
+
+    /// What it says of tasks, as an address does: the queue first.
+    pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
+        let texts = [
+            ("state", &self.state),
+            ("since", &self.since),
+            ("before", &self.before),
+            ("kind", &self.kind),
+            ("session", &self.session),
+            ("task_id_prefix", &self.task_id_prefix),
+            ("worker", &self.worker),
+            ("error", &self.error),
+        ];
+        let said = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+        let mut all = vec![("partition", self.partition.clone())];
+        all.extend(said.filter(|(_, text)| !text.is_empty()));
+        all.extend(self.min_attempts.map(|least| ("min_attempts", least.to_string())));
+        all
+    }
 }
 
 /// The first of them, and whether there are more.

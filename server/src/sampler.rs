@@ -1,6 +1,6 @@
 //! One look at all queues a second for everybody who watches, and none while nobody does.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,6 +10,8 @@ use anyqueue_control::registry::{Registry, WorkerInfo};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::history::{History, Look, Point, Reading};
+use crate::measure::readings;
 use crate::problem::Problem;
 use crate::queues::{QueueInfo, page_of};
 
@@ -23,8 +25,6 @@ const SHARE: u32 = 10;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// For how long it goes on after the last one has stopped watching.
 const LINGER: Duration = Duration::from_mins(1);
-/// The most points of the chart.
-const MAX_POINTS: usize = 600;
 
 /// How all queues stood.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Sample {
     pub(crate) taken: Instant,
     pub(crate) at: SystemTime,
     pub(crate) partitions: Vec<QueueInfo>,
+    /// Of each of them, in the same order.
+    pub(crate) readings: Vec<Reading>,
     /// Whether there are more.
     pub(crate) more: bool,
     /// Why the queues could not be listed.
@@ -59,20 +61,12 @@ impl Sample {
     }
 }
 
-/// A point of the chart.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Point {
-    pub(crate) at: SystemTime,
-    pub(crate) ready: u64,
-    pub(crate) leased: u64,
-}
-
 /// Takes samples while somebody watches.
 pub(crate) struct Sampler {
     queue: Queue,
     registry: Option<Registry>,
     latest: watch::Sender<Option<Arc<Sample>>>,
-    points: Mutex<VecDeque<Point>>,
+    history: Mutex<History>,
     /// Held by whoever takes a sample: others wait for it.
     taking: tokio::sync::Mutex<()>,
     /// When somebody looked last.
@@ -86,7 +80,7 @@ impl Sampler {
             queue,
             registry: control.map(|store| Registry::new(store.clone())),
             latest: watch::Sender::new(None),
-            points: Mutex::default(),
+            history: Mutex::default(),
             taking: tokio::sync::Mutex::default(),
             looked: Mutex::new(Instant::now()),
             wake: Notify::new(),
@@ -111,8 +105,14 @@ impl Sampler {
         self.latest.subscribe()
     }
 
+    /// How all stood over time.
     pub(crate) fn points(&self) -> Vec<Point> {
-        self.points.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).of_all()
+    }
+
+    /// How one queue stood over time; nothing of one that is in no sample.
+    pub(crate) fn points_of(&self, name: &str) -> Vec<Point> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).of(name)
     }
 
     fn is_looked_at(&self) {
@@ -161,19 +161,23 @@ impl Sampler {
             }
             Err(problem) => (Vec::new(), false, Some(problem.detail)),
         };
-        let before = self.latest.borrow().clone();
+        let (before, at) = (self.latest.borrow().clone(), SystemTime::now());
+        let since = before.as_ref().filter(|before| before.unlisted.is_none()).map(|before| before.at);
+        let reading = readings(&self.queue, &partitions, since, at);
+        let readings = tokio::time::timeout(DEADLINE, reading).await.unwrap_or_default();
         let number = before.as_ref().map_or(1, |before| before.number + 1);
         let sample = Arc::new(Sample {
             number,
             taken: Instant::now(),
-            at: SystemTime::now(),
+            at,
             partitions,
+            readings,
             more,
             unlisted,
             workers,
         });
         if sample.unlisted.is_none() {
-            self.note(&sample);
+            self.note(&sample, before.as_deref());
         }
         let is_new = before.is_none_or(|before| sample.differs(&before));
         self.latest.send_if_modified(|latest| {
@@ -183,15 +187,21 @@ impl Sampler {
         sample
     }
 
-    fn note(&self, sample: &Sample) {
-        let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
-        points.push_back(Point {
-            at: sample.at,
-            ready: sample.total(|queue| queue.ready),
-            leased: sample.total(|queue| queue.leased),
-        });
-        if points.len() > MAX_POINTS {
-            points.pop_front();
-        }
+    fn note(&self, sample: &Sample, before: Option<&Sample>) {
+        let known: HashMap<&str, &QueueInfo> = before
+            .iter()
+            .flat_map(|before| &before.partitions)
+            .map(|queue| (queue.partition.as_str(), queue))
+            .collect();
+        // Without readings in time a queue has none.
+        let readings = sample.readings.iter().copied().chain(std::iter::repeat(Reading::default()));
+        let looks: Vec<_> = sample
+            .partitions
+            .iter()
+            .zip(readings)
+            .map(|(now, reading)| Look { now, reading, before: known.get(now.partition.as_str()).copied() })
+            .collect();
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.note(sample.at, before.map(|before| before.at), &looks);
     }
 }

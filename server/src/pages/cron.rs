@@ -125,7 +125,7 @@ impl Last {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Which {
-    name: String,
+    pub(crate) name: String,
 }
 
 fn unknown(name: &str) -> Problem {

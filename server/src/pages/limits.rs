@@ -5,13 +5,17 @@ use std::time::SystemTime;
 
 use anyqueue_control::limits::{Holder, LimitInfo, LimitList, Limits, Scope};
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{Form, State};
 use axum::response::Response;
 
-use super::shell::{Shell, page as answer};
+use super::confirm::Confirm;
+use super::cron::Which;
+use super::partition::Said;
+use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{moment, short};
 use crate::app::App;
 use crate::problem::Problem;
+use crate::wire::{Path, Query};
 
 /// The most limits that are shown, and the most holders of each.
 const SHOWN: usize = 200;
@@ -49,10 +53,47 @@ struct Holding {
     left: String,
 }
 
-pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn page(State(app): State<Arc<App>>, Query(said): Query<Said>) -> Response {
     let found = async { Ok::<_, Problem>(Found::of(&Limits::new(app.store()?.clone()).list().await?)) };
     let found = found.await.map_err(|problem| problem.detail);
-    answer(&LimitsPage { shell: Shell::new(&app, "Limits", "Limits").timed(), found })
+    answer(&LimitsPage { shell: Shell::new(&app, "Limits", "Limits").timed().saying(said.said), found })
+}
+
+/// Asks before a limit is deleted, also one that cannot be read.
+pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Which>) -> Response {
+    if let Err(problem) = app.writable() {
+        return failed(&app, &problem);
+    }
+    let name = which.name;
+    answer(&Confirm {
+        shell: Shell::new(&app, "Limits", "Delete a limit?").still(),
+        what: format!("The limit “{name}” would be deleted: within seconds nobody is held back by it."),
+        action: "/do/limits/delete".to_owned(),
+        fields: vec![("name", name)],
+        verb: "Delete it",
+        danger: true,
+        none: false,
+        back: "/limits".to_owned(),
+    })
+}
+
+pub(crate) async fn act(
+    State(app): State<Arc<App>>,
+    Path(action): Path<String>,
+    Form(which): Form<Which>,
+) -> Response {
+    let done = async {
+        app.writable()?;
+        if action != "delete" {
+            return Err(no_action(&action));
+        }
+        let name = which.name;
+        if !Limits::new(app.store()?.clone()).delete(&name).await? {
+            return Err(Problem::not_found(format!("there is no limit {name:?} any more")));
+        }
+        Ok(back("/limits", &format!("{name} is deleted.")))
+    };
+    or_failed(&app, done.await)
 }
 
 impl Found {

@@ -1,6 +1,8 @@
 //! Pages for people: they work without a script, and keep themselves fresh with one.
 
 mod act;
+mod bulk;
+mod charts;
 mod confirm;
 mod cron;
 mod dead;
@@ -30,15 +32,19 @@ pub(crate) fn router() -> Router<Arc<App>> {
         .route("/partitions/{partition}", get(partition::page))
         .route("/tasks", get(tasks::page))
         .route("/tasks/{id}", get(task::page))
+        .route("/tasks/confirm/{action}", get(bulk::confirm))
         .route("/workers", get(workers::page))
         .route("/dead", get(dead::page))
         .route("/dead/confirm", get(dead::confirm))
         .route("/cron", get(cron::page))
         .route("/cron/confirm", get(cron::confirm))
         .route("/limits", get(limits::page))
+        .route("/limits/confirm", get(limits::confirm))
+        .route("/do/limits/{action}", post(limits::act))
         .route("/do/cron/{action}", post(cron::act))
         .route("/do/partitions/{partition}/{action}", post(act::on_partition))
         .route("/do/tasks/{id}/{action}", post(act::on_task))
+        .route("/do/tasks/{action}", post(bulk::act))
         .route("/do/workers/{worker}/{order}", post(act::on_worker))
         .route("/do/dead/{action}", post(act::on_dead))
         .route("/login", get(session::page).post(session::enter))

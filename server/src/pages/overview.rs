@@ -6,21 +6,16 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use std::collections::HashSet;
-use std::fmt::Write as _;
-use std::time::SystemTime;
 
+use super::charts::{Charts, charts};
 use super::shell::{Shell, page as answer};
-use super::text::short;
+use super::text::short_or_dash;
 use crate::app::App;
 use crate::queues::QueueInfo;
-use crate::sampler::{Point, Sample};
+use crate::sampler::Sample;
 
 /// The most things to look at that are listed.
 const MAX_WARNINGS: usize = 10;
-/// The room of the chart.
-const WIDTH: f64 = 600.0;
-const HEIGHT: f64 = 120.0;
-const EDGE: f64 = 6.0;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -29,8 +24,8 @@ struct Overview {
     totals: Totals,
     workers: Option<usize>,
     warnings: Vec<Warning>,
-    chart: Option<Chart>,
-    partitions: Vec<QueueInfo>,
+    charts: Option<Charts>,
+    partitions: Vec<Row>,
     more: bool,
     unlisted: Option<String>,
 }
@@ -48,12 +43,9 @@ struct Warning {
     link: Option<(String, &'static str)>,
 }
 
-struct Chart {
-    minutes: String,
-    ready: String,
-    leased: String,
-    most_ready: u64,
-    most_leased: u64,
+struct Row {
+    p: QueueInfo,
+    oldest: String,
 }
 
 pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
@@ -64,7 +56,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
     }
     warnings.truncate(MAX_WARNINGS);
     answer(&Overview {
-        shell: Shell::new(&app, "Overview", "Overview"),
+        shell: Shell::new(&app, "Overview", "Overview").timed(),
         totals: Totals {
             ready: sample.total(|queue| queue.ready),
             delayed: sample.total(|queue| queue.delayed),
@@ -73,8 +65,8 @@ pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
         },
         workers: sample.workers.as_ref().map(Vec::len),
         warnings,
-        chart: chart(&app.sampler.points()),
-        partitions: sample.partitions.clone(),
+        charts: charts(&app.sampler.points()),
+        partitions: rows(&sample),
         more: sample.more,
         unlisted: sample.unlisted.clone(),
     })
@@ -109,35 +101,14 @@ fn warnings(sample: &Sample) -> Vec<Warning> {
     warnings
 }
 
+fn rows(sample: &Sample) -> Vec<Row> {
+    let oldest =
+        |number: usize| short_or_dash(sample.readings.get(number).and_then(|reading| reading.oldest));
+    let queues = sample.partitions.iter().enumerate();
+    queues.map(|(number, queue)| Row { p: queue.clone(), oldest: oldest(number) }).collect()
+}
+
 fn urlencode(text: &str) -> String {
     use askama::filters::urlencode_strict;
     urlencode_strict(text).map(|encoded| encoded.to_string()).unwrap_or_default()
-}
-
-fn chart(points: &[Point]) -> Option<Chart> {
-    let (first, last) = (points.first()?, points.last()?);
-    let span = last.at.duration_since(first.at).ok().filter(|span| span.as_secs() >= 2)?;
-    let most = |of: fn(&Point) -> u64| points.iter().map(of).max().unwrap_or(0);
-    Some(Chart {
-        minutes: short(span),
-        ready: line(points, first.at, |point| point.ready),
-        leased: line(points, first.at, |point| point.leased),
-        most_ready: most(|point| point.ready),
-        most_leased: most(|point| point.leased),
-    })
-}
-
-/// The points of a line, scaled to its own greatest value.
-#[allow(clippy::cast_precision_loss, reason = "a chart is a few hundred pixels wide")]
-fn line(points: &[Point], begin: SystemTime, of: impl Fn(&Point) -> u64) -> String {
-    let seconds = |at: SystemTime| at.duration_since(begin).unwrap_or_default().as_secs_f64();
-    let span = points.last().map_or(1.0, |last| seconds(last.at)).max(0.001);
-    let most = points.iter().map(&of).max().unwrap_or(0).max(1) as f64;
-    let mut text = String::new();
-    for point in points {
-        let x = seconds(point.at) / span * WIDTH;
-        let y = HEIGHT - EDGE - of(point) as f64 / most * (HEIGHT - 2.0 * EDGE);
-        let _ = write!(text, "{x:.1},{y:.1} ");
-    }
-    text
 }

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
+use super::charts::{Charts, charts};
 use super::shell::{Shell, failed, page as answer};
 use super::text::short;
 use crate::app::App;
@@ -30,6 +31,7 @@ pub(crate) struct Said {
 struct PartitionPage {
     shell: Shell,
     p: QueueInfo,
+    charts: Option<Charts>,
     messages: Result<Vec<Message>, String>,
 }
 
@@ -47,6 +49,8 @@ pub(crate) async fn page(
     Path(name): Path<String>,
     Query(said): Query<Said>,
 ) -> Response {
+    // Whoever looks at a queue looks at how it goes.
+    app.sampler.fresh().await;
     let shown = async {
         let name = partition(&name)?;
         let p = of(&app.queue, &name).await?;
@@ -54,8 +58,9 @@ pub(crate) async fn page(
     };
     match shown.await {
         Ok((p, messages)) => {
-            let shell = Shell::new(&app, "Overview", p.partition.clone()).saying(said.said);
-            answer(&PartitionPage { shell, p, messages: messages.map_err(|problem| problem.detail) })
+            let shell = Shell::new(&app, "Overview", p.partition.clone()).timed().saying(said.said);
+            let charts = charts(&app.sampler.points_of(&p.partition));
+            answer(&PartitionPage { shell, p, charts, messages: messages.map_err(|problem| problem.detail) })
         }
         Err(problem) => failed(&app, &problem),
     }

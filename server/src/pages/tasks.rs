@@ -5,14 +5,17 @@ use std::sync::Arc;
 use anyqueue::{Task, TaskState};
 use askama::Template;
 use axum::extract::{RawQuery, State};
+use axum::http::Uri;
 use axum::response::Response;
+use serde::de::DeserializeOwned;
 
+use super::bulk::offered;
+use super::partition::Said;
 use super::shell::{Shell, page as answer};
 use super::text::{cut, moment_or_dash, short_or_dash};
 use crate::app::App;
 use crate::filter::{Filter, page as first};
 use crate::problem::{Answer, Problem};
-use crate::wire::Query;
 
 /// The most tasks that are shown.
 const SHOWN: usize = 100;
@@ -48,6 +51,8 @@ struct Found {
     tasks: Vec<Row>,
     more: bool,
     query: String,
+    /// What can be done with all of them: the action, what its link says, and whether it takes something away.
+    actions: Vec<(&'static str, &'static str, bool)>,
 }
 
 struct Row {
@@ -86,26 +91,36 @@ impl Row {
     }
 }
 
-pub(crate) async fn page(
-    State(app): State<Arc<App>>,
-    filter: Answer<Query<Filter>>,
-    RawQuery(query): RawQuery,
-) -> Response {
+pub(crate) async fn page(State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Response {
     let names = app.sampler.fresh().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
-    let shell = Shell::new(&app, "Tasks", "Tasks");
     let states = TaskState::ALL.map(TaskState::as_str);
-    let (form, found) = match filter {
-        Err(_) if query.as_deref().unwrap_or_default().is_empty() => (Form::default(), None),
+    let (query, said) = without_said(&query.unwrap_or_default());
+    let (form, found) = match read::<Filter>(&query) {
+        Err(_) if query.is_empty() => (Form::default(), None),
         Err(problem) => (Form::default(), Some(Err(problem.detail))),
-        Ok(Query(filter)) => {
-            let found = found(&app, &filter, query.unwrap_or_default()).await;
+        Ok(filter) => {
+            let found = found(&app, &filter, query).await;
             (Form::of(filter), Some(found.map_err(|problem| problem.detail)))
         }
     };
     // What scans is not read again by itself.
     let scans = matches!(&found, Some(Ok(found)) if found.scans) || !matches!(found, Some(Ok(_)));
+    let shell = Shell::new(&app, "Tasks", "Tasks").saying(said);
     let shell = if scans { shell.still() } else { shell };
     answer(&TasksPage { shell, form, names, states, found })
+}
+
+/// The filter as it was said, and what was done on the page before.
+fn without_said(query: &str) -> (String, Option<String>) {
+    let (said, filter): (Vec<&str>, Vec<&str>) = query.split('&').partition(|pair| pair.starts_with("said="));
+    let said = read::<Said>(&said.join("&")).ok().and_then(|said| said.said);
+    (filter.join("&"), said)
+}
+
+fn read<T: DeserializeOwned>(query: &str) -> Answer<T> {
+    let uri: Uri = format!("/tasks?{query}").parse().map_err(|_| Problem::invalid("this is no query"))?;
+    let read = axum::extract::Query::try_from_uri(&uri).map(|query| query.0);
+    read.map_err(|error| Problem::invalid(format!("the query of /tasks: {}", error.body_text())))
 }
 
 impl Form {
@@ -135,5 +150,6 @@ async fn found(app: &App, filter: &Filter, query: String) -> Result<Found, Probl
         let least = if count.exact { "" } else { "At least " };
         format!("{least}{} found; the first {SHOWN}", count.value)
     };
-    Ok(Found { count, scans, tasks: tasks.iter().map(Row::of).collect(), more, query })
+    let actions = offered(filter);
+    Ok(Found { count, scans, tasks: tasks.iter().map(Row::of).collect(), more, query, actions })
 }

@@ -1,5 +1,6 @@
 //! Each page and each action on it, with a script and without.
 
+use anyqueue_control::cron::{Schedule, Scheduler, Timetable, Zone};
 use anyqueue_control::registry::{MemberOptions, Registry};
 use anyqueue_worker::{Partition, Worker};
 use serde_json::json;
@@ -87,6 +88,27 @@ async fn dead_letters_are_put_back_and_deleted_after_a_question(scripts: Scripts
     browser.close().await;
 }
 
+async fn all_that_match_are_cancelled_after_a_question(scripts: Scripts) {
+    let bed = Bed::new().await;
+    for kind in ["send", "send", "read"] {
+        bed.push("mail", json!({ "payload": "x", "kind": kind })).await;
+    }
+    let Some(browser) = Browser::open(&bed, scripts).await else { return };
+    browser.go("/tasks?partition=mail&kind=send").await;
+    browser.press("Cancel all that match", "/tasks/confirm/cancel").await;
+    browser.see("2 tasks of mail with kind “send” would be cancelled").await;
+    browser.press("No, go back", "/tasks").await;
+    assert_eq!(browser.place().await, "/tasks?partition=mail&kind=send");
+    assert_eq!(bed.queue.counts("mail").await.unwrap().ready, Some(3));
+    browser.press("Cancel all that match", "/tasks/confirm/cancel").await;
+    // One that comes after the question was not agreed to, whichever of the three it is.
+    bed.push("mail", json!({ "payload": "x", "kind": "send" })).await;
+    browser.press("Cancel them", "/tasks").await;
+    browser.see("2 cancelled.").await;
+    assert_eq!(bed.queue.counts("mail").await.unwrap().ready, Some(2));
+    browser.close().await;
+}
+
 async fn a_worker_is_told(scripts: Scripts) {
     let bed = Bed::new().await;
     let worker = Worker::builder(bed.queue.clone())
@@ -107,6 +129,34 @@ async fn a_worker_is_told(scripts: Scripts) {
     }
     browser.close().await;
     drop(member);
+}
+
+async fn a_schedule_is_run_paused_and_deleted_after_a_question(scripts: Scripts) {
+    let bed = Bed::new().await;
+    let scheduler = Scheduler::new(&bed.queue).unwrap();
+    let timetable = Timetable::new("0 7 1 1 *".parse().unwrap(), Zone::utc());
+    let schedule = Schedule::new("new year", timetable, anyqueue::PartitionId::new("mail").unwrap());
+    scheduler.put(&schedule).await.unwrap();
+    let Some(browser) = Browser::open(&bed, scripts).await else { return };
+    browser.go("/cron").await;
+    browser.find("//h2[normalize-space(.)='new year']").await;
+    browser.find("//ol[count(li[contains(., '-01-01 07:00:00')])=5]").await;
+    browser.press("Run now", "/cron").await;
+    browser.see("new year is pushed now, beside its times.").await;
+    assert_eq!(bed.queue.counts("mail").await.unwrap().ready, Some(1));
+    browser.press("Run now", "/cron").await;
+    browser.see("new year was not run: the task of an earlier time is still there.").await;
+    browser.press("Pause", "/cron").await;
+    browser.see("The next times, if it were not paused").await;
+    assert!(scheduler.get("new year").await.unwrap().unwrap().is_paused);
+    browser.press("Resume", "/cron").await;
+    browser.see("new year goes on, from now.").await;
+    browser.press("Delete", "/cron/confirm").await;
+    browser.see("The schedule “new year” would be deleted, for good.").await;
+    browser.press("Delete it", "/cron").await;
+    browser.see("There are no schedules.").await;
+    assert!(scheduler.get("new year").await.unwrap().is_none());
+    browser.close().await;
 }
 
 async fn people_enter_with_a_token(scripts: Scripts) {
@@ -144,7 +194,9 @@ both! {
     a_queue_is_found_paused_and_resumed
     a_task_is_found_by_the_form_run_now_and_cancelled
     dead_letters_are_put_back_and_deleted_after_a_question
+    all_that_match_are_cancelled_after_a_question
     a_worker_is_told
+    a_schedule_is_run_paused_and_deleted_after_a_question
     people_enter_with_a_token
 }
 

@@ -1,6 +1,8 @@
 //! A service with something on each of its pages, and text of somebody else's in each place that has any.
 
 use anyqueue::PartitionId;
+use anyqueue_control::cron::{Schedule, Scheduler, Timetable, Zone};
+use anyqueue_control::limits::{Limit, Limits};
 use anyqueue_control::registry::{Member, MemberOptions, Registry};
 use anyqueue_worker::{Partition, Worker};
 use serde_json::{Value, json};
@@ -21,6 +23,11 @@ impl Furnished {
         let bed = Bed::new().await;
         let ids = tasks(&bed, text).await;
         let member = worker(&bed).await;
+        schedule(&bed, text).await;
+        Limits::new(bed.queue.control().unwrap())
+            .put(text, &Limit::partition("mail").unwrap().cap(5).rate(10.0, 20))
+            .await
+            .unwrap();
         let mut paths: Vec<String> =
             ["/", "/partitions/mail", "/partitions/-._Aa0", "/dead?partition=mail"].map(str::to_owned).into();
         paths.extend(ids.iter().map(|id| format!("/tasks/{id}?partition=mail")));
@@ -33,6 +40,12 @@ impl Furnished {
         paths.push(format!("/workers?said={said}"));
         paths.push(format!("/partitions/{said}"));
         paths.push(format!("/tasks/{said}?partition={said}"));
+        paths.push(format!("/cron?said={said}"));
+        paths.push(format!("/cron/confirm?name={said}"));
+        paths.push(format!("/limits?said={said}"));
+        paths.push(format!("/limits/confirm?name={said}"));
+        paths.push(format!("/tasks/confirm/cancel?partition=mail&kind={said}"));
+        paths.push(format!("/tasks?partition=mail&said={said}"));
         paths.push("/login".to_owned());
         Self { bed, paths, _member: member }
     }
@@ -64,6 +77,12 @@ async fn tasks(bed: &Bed, text: &str) -> Vec<String> {
     ids.push(bed.push("mail", said(json!({}))).await);
     bed.push("-._Aa0", said(json!({}))).await;
     ids
+}
+
+async fn schedule(bed: &Bed, text: &str) {
+    let timetable = Timetable::new("0 7 * * MON-FRI".parse().unwrap(), Zone::utc());
+    let schedule = Schedule::new(text, timetable, PartitionId::new("mail").unwrap()).with_kind(text);
+    Scheduler::new(&bed.queue).unwrap().put(&schedule).await.unwrap();
 }
 
 /// A worker that is quiet, so that it takes nothing away.

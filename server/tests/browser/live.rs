@@ -47,3 +47,27 @@ async fn what_somebody_uses_is_not_exchanged_under_their_hands() {
     browser.find("//th[.='orders']").await;
     browser.close().await;
 }
+
+#[tokio::test]
+async fn charts_of_what_goes_on_appear_without_a_reload() {
+    let bed = Bed::new().await;
+    bed.push("mail", json!({ "payload": "x" })).await;
+    let Some(browser) = Browser::open(&bed, Scripts::On).await else { return };
+    for path in ["/", "/partitions/mail"] {
+        browser.go(path).await;
+        browser.ask(MARK).await;
+        let chart = "//figure[figcaption[starts-with(normalize-space(.), 'Succeeded a second')]]/*[local-name()='svg']";
+        browser.find(&format!("{chart}/*[local-name()='polyline']")).await;
+        bed.push("mail", json!({ "payload": "y" })).await;
+        let mail = bed.pull("mail").await;
+        bed.settle(json!({ "delivery": mail["delivery"], "status": "processed" })).await;
+        // Its name tells what is drawn.
+        let name = browser.find(chart).await.attr("aria-label").await.unwrap().unwrap();
+        assert!(
+            name.starts_with("Succeeded a second over the last ") && name.contains(", at most "),
+            "{name}"
+        );
+        assert_eq!(browser.ask(IS_MARKED).await, true);
+    }
+    browser.close().await;
+}

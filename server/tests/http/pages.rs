@@ -10,7 +10,7 @@ use crate::client::Answer;
 /// What somebody might push who means harm.
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>";
 
-async fn page(bed: &Bed, path: &str) -> String {
+pub(crate) async fn page(bed: &Bed, path: &str) -> String {
     text(bed.client.get(path).await)
 }
 
@@ -23,7 +23,7 @@ fn text(answer: Answer) -> String {
 }
 
 /// Sends a form as a browser does, and opens the page that it leads to.
-async fn submit(bed: &Bed, path: &str, form: &str) -> String {
+pub(crate) async fn submit(bed: &Bed, path: &str, form: &str) -> String {
     let headers = [("content-type", "application/x-www-form-urlencoded")];
     let answer = bed.client.send("POST", path, &headers, form.as_bytes()).await;
     assert_eq!(answer.status, 303, "{}", String::from_utf8_lossy(&answer.body));
