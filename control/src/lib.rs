@@ -10,3 +10,4 @@ pub mod limits;
 pub mod registry;
 #[cfg(all(unix, feature = "supervisor"))]
 pub mod supervisor;
+pub mod tokens;

@@ -14,11 +14,13 @@ use axum::http::StatusCode;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::access;
 use crate::handed::Handed;
 use crate::held::Held;
+use crate::keys::Keys;
 use crate::pins::Pins;
 use crate::problem::{Answer, Problem};
-use crate::sampler::Sampler;
+use crate::sampler::{Sample, Sampler};
 use crate::seal::{Opened, Sealer};
 use crate::sessions::Sessions;
 
@@ -39,6 +41,7 @@ pub(crate) struct App {
     pub(crate) pins: Pins,
     pub(crate) handed: Handed,
     pub(crate) sampler: Sampler,
+    pub(crate) keys: Keys,
     pub(crate) sessions: Sessions,
     pub(crate) retry: Retry,
     /// Tells this instance from others.
@@ -84,11 +87,19 @@ impl App {
         }
     }
 
-    /// What a worker brings back.
+    /// What a worker brings back, if it may work on its queue.
     pub(crate) fn open(&self, sealed: &str) -> Answer<Held> {
         match self.sealer.open(sealed) {
-            Some(Opened::Detached(delivery)) => Ok(Held::Detached(delivery)),
-            Some(Opened::Pinned { instance, pin }) if instance == self.instance => Ok(Held::Pinned(pin)),
+            Some(Opened::Detached(delivery)) => {
+                access::check(delivery.partition().name())?;
+                Ok(Held::Detached(delivery))
+            }
+            Some(Opened::Pinned { instance, pin }) if instance == self.instance => {
+                if let Some(partition) = self.pins.partition(pin) {
+                    access::check(partition.name())?;
+                }
+                Ok(Held::Pinned(pin))
+            }
             Some(Opened::Pinned { .. }) => Err(Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "misdirected",
@@ -181,6 +192,24 @@ impl App {
                 "this backend keeps no schedules: start the service with the control store of another",
             )
         })
+    }
+
+    /// How the queues stand that whoever asks may see.
+    pub(crate) async fn sample(&self) -> Arc<Sample> {
+        let sample = self.sampler.fresh().await;
+        match access::caller() {
+            Some(access) => sample.seen_by(&access),
+            None => Arc::new(Sample::empty(&sample)),
+        }
+    }
+
+    /// Refuses to change a schedule for another queue than those of whoever asks; one that cannot be read may be for any.
+    pub(crate) async fn may_change_schedule(&self, name: &str) -> Answer<()> {
+        if access::covers_all() {
+            return Ok(());
+        }
+        let there = self.scheduler()?.get(name).await?;
+        there.map_or(Ok(()), |info| access::check(info.schedule.partition.name()))
     }
 
     /// Refuses what changes something if the service only reads.

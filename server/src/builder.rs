@@ -20,11 +20,12 @@ use crate::connections::{self, Room};
 use crate::error::ServerError;
 use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
+use crate::keys::{Keys, MIN_TOKEN_BYTES};
 use crate::pages;
 use crate::pins::Pins;
 use crate::sampler::Sampler;
 use crate::seal::Sealer;
-use crate::sessions::{MIN_TOKEN_BYTES, Sessions};
+use crate::sessions::Sessions;
 use crate::timely::Timely;
 use crate::tls::Tls;
 
@@ -47,6 +48,7 @@ pub struct ServerBuilder {
     tokens: Vec<String>,
     tls: Option<Tls>,
     insecure: bool,
+    requires_token: bool,
     room: Room,
     read_only: bool,
     metrics: Option<MetricsPage>,
@@ -73,7 +75,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a token: with any, each request has to bring one of them, `Authorization: Bearer …`. At least 16 bytes.
+    /// Adds a token that may do everything: with any, each request has to bring a token, `Authorization: Bearer …`. At least 16 bytes.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.tokens.push(token.into());
         self
@@ -89,6 +91,13 @@ impl ServerBuilder {
     /// tokens too; each page says so. Default: no.
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
+        self
+    }
+
+    /// Whether each request has to bring a token, also if there is none yet. Default: if there is any, of [`token`](Self::token) or in the
+    /// [control store](anyqueue_control::tokens).
+    pub fn require_tokens(mut self, require: bool) -> Self {
+        self.requires_token = require;
         self
     }
 
@@ -144,7 +153,8 @@ impl ServerBuilder {
         };
         let app = App {
             sampler: Sampler::new(self.queue.clone(), control.as_ref()),
-            sessions: Sessions::new(&self.tokens),
+            keys: Keys::new(&self.tokens, control.as_ref(), self.requires_token).await?,
+            sessions: Sessions::new(),
             queue: self.queue,
             control,
             scheduler,
@@ -198,6 +208,7 @@ impl Server {
             tokens: Vec::new(),
             tls: None,
             insecure: false,
+            requires_token: false,
             room: Room { most: 1024, patience: PATIENCE },
             read_only: false,
             metrics: None,
@@ -215,7 +226,7 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, end: CancellationToken) -> Result<(), ServerError> {
         let address = listener.local_addr().map_err(ServerError::Io)?;
         let loopback = address.ip().is_loopback();
-        if !loopback && self.app.sessions.is_open() {
+        if !loopback && self.app.keys.is_open() {
             return Err(ServerError::Open(address));
         }
         let in_the_open = !loopback && self.tls.is_none();

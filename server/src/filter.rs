@@ -5,7 +5,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::problem::{Answer, Problem};
-use crate::wire::time;
+use crate::wire::{partition, time};
 
 /// Which tasks: those that match all that is said.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -50,7 +50,9 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Refused for a queue that whoever asks may not touch.
     pub(crate) fn build(&self) -> Answer<TaskFilter> {
+        partition(&self.partition)?;
         let mut filter = TaskFilter::new();
         for name in self.state.iter().flat_map(|states| states.split(',')).filter(|name| !name.is_empty()) {
             let state = TaskState::ALL.into_iter().find(|state| state.as_str() == name);

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 
+use crate::access::{Access, Who, forbidden, scope};
 use crate::app::App;
 use crate::problem::{Answer, Problem};
-use crate::sessions::{COOKIE, Sessions};
+use crate::sessions::COOKIE;
+use crate::table::{Need, need};
 
 /// What a request has to show.
 pub(crate) struct Guard {
@@ -19,44 +22,59 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    fn check(&self, request: &Request) -> Answer<()> {
-        let host = host_of(request.headers(), request.uri());
+    fn check_origin(&self, request: &Parts) -> Answer<()> {
+        let host = host_of(&request.headers, &request.uri);
         if self.loopback && !host.as_deref().is_some_and(is_loopback_name) {
             let text = "this service serves its own machine: ask for it as localhost, 127.0.0.1 or [::1]";
-            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", text));
+            return Err(forbidden(text));
         }
-        if let Some(origin) = request.headers().get(header::ORIGIN)
-            && !is_same(origin, request.headers(), request.uri())
+        if let Some(origin) = request.headers.get(header::ORIGIN)
+            && !is_same(origin, &request.headers, &request.uri)
         {
-            let text = "a page of another site cannot ask this service";
-            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", text));
+            return Err(forbidden("a page of another site cannot ask this service"));
         }
-        let path = request.uri().path();
-        let is_open = matches!(path, "/livez" | "/readyz" | "/login") || path.starts_with("/assets/");
-        let sessions = &self.app.sessions;
-        if sessions.is_open()
-            || is_open
-            || shows_token(sessions, request.headers())
-            || is_entered(sessions, request.headers())
-        {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Who asks, if they may ask for this.
+    async fn admit(&self, request: &Parts) -> Answer<Arc<Access>> {
+        self.check_origin(request)?;
+        let route = request.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        let need = need(&request.method, route);
+        let Some(access) = self.caller(need, &request.headers).await? else {
+            let text = "send a token of this service that has not expired: Authorization: Bearer <token>";
+            return Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text));
+        };
+        need.check(&access)?;
+        Ok(access)
+    }
+
+    async fn caller(&self, need: Need, headers: &HeaderMap) -> Answer<Option<Arc<Access>>> {
+        let app = &self.app;
+        if need == Need::Open || app.keys.is_open() {
+            return Ok(Some(Arc::new(Access::everything(Who::Anybody))));
         }
-        let text = "send a token of this service: Authorization: Bearer <token>";
-        Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text))
+        if let Some(token) = bearer(headers) {
+            return app.keys.of(token).await;
+        }
+        match session(headers).and_then(|name| app.sessions.of(name)) {
+            Some(access) if app.keys.still(&access).await? => Ok(Some(access)),
+            _ => Ok(None),
+        }
     }
 }
 
-fn shows_token(sessions: &Sessions, headers: &HeaderMap) -> bool {
-    let said = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = said.and_then(|text| text.split_once(' '));
-    token.is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && sessions.knows(token.trim()))
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = said.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn is_entered(sessions: &Sessions, headers: &HeaderMap) -> bool {
+fn session(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.any(|(name, value)| name == COOKIE && sessions.lasts(value))
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
 /// Whether a person asks, to whom a page says more than a problem.
@@ -92,8 +110,10 @@ fn is_same(origin: &HeaderValue, headers: &HeaderMap, uri: &Uri) -> bool {
 /// Stands before every request.
 pub(crate) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let for_person = wants_page(&request);
-    let mut response = match guard.check(&request) {
-        Ok(()) => next.run(request).await,
+    // A request with its body cannot be shared while the store is asked.
+    let (parts, body) = request.into_parts();
+    let mut response = match guard.admit(&parts).await {
+        Ok(access) => scope(access, next.run(Request::from_parts(parts, body))).await,
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() && for_person => {
             Redirect::to("/login").into_response()
         }

@@ -18,6 +18,7 @@
 //!
 //! What is where, and what each request and answer looks like: [`openapi`], and `docs/http.md` of the repository.
 
+mod access;
 mod api;
 mod app;
 mod body;
@@ -31,6 +32,7 @@ mod guard;
 mod handed;
 mod held;
 mod history;
+mod keys;
 mod manage;
 mod measure;
 mod pages;
@@ -42,6 +44,7 @@ mod sampler;
 mod seal;
 mod sessions;
 mod stall;
+mod table;
 mod timely;
 mod tls;
 mod wire;

@@ -1,8 +1,10 @@
 //! What both the requests and the pages do with a task.
 
 use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, TaskState};
+use anyqueue_control::limits::{LimitInfo, Limits, Scope};
 use axum::http::StatusCode;
 
+use crate::access;
 use crate::problem::{Answer, Problem};
 
 /// Nothing is known of a task.
@@ -62,4 +64,29 @@ pub(crate) async fn delete(queue: &Queue, partition: &PartitionId, id: MessageId
 pub(crate) fn first<T>(outcomes: Vec<anyqueue::Result<T>>) -> Answer<T> {
     let first = outcomes.into_iter().next();
     Ok(first.ok_or_else(|| Problem::busy("the backend gave no answer: try again"))??)
+}
+
+/// Whether whoever asks may see a limit; one for something unknown may be for any queue.
+pub(crate) fn sees_limit(info: &LimitInfo) -> bool {
+    match &info.of {
+        Scope::Partition(name) => access::covers(name),
+        _ => access::covers_all(),
+    }
+}
+
+/// Refuses a limit of another queue.
+pub(crate) fn check_limit(info: &LimitInfo) -> Answer<()> {
+    if sees_limit(info) {
+        Ok(())
+    } else {
+        Err(access::forbidden("this token is not for the queue of this limit"))
+    }
+}
+
+/// Refuses to change a limit of another queue; one that cannot be read may be of any.
+pub(crate) async fn may_change_limit(store: &Limits, name: &str) -> Answer<()> {
+    if access::covers_all() {
+        return Ok(());
+    }
+    store.get(name).await?.as_ref().map_or(Ok(()), check_limit)
 }

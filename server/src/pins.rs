@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::Delivery;
+use anyqueue::{Delivery, PartitionId};
 
 /// What this instance keeps, by names that nobody can guess.
 #[derive(Default)]
-pub(crate) struct Pins(Mutex<HashMap<u128, Arc<Pinned>>>);
+pub(crate) struct Pins(Mutex<HashMap<u128, (PartitionId, Arc<Pinned>)>>);
 
 /// Held by whoever settles or extends it; another one waits.
 pub(crate) type Pinned = tokio::sync::Mutex<Delivery>;
@@ -16,12 +16,18 @@ impl Pins {
     /// Keeps a delivery until it is settled or lost.
     pub(crate) fn keep(&self, delivery: Delivery) -> u128 {
         let pin = uuid::Uuid::new_v4().as_u128();
-        self.lock().insert(pin, Arc::new(tokio::sync::Mutex::new(delivery)));
+        let partition = delivery.partition().clone();
+        self.lock().insert(pin, (partition, Arc::new(tokio::sync::Mutex::new(delivery))));
         pin
     }
 
     pub(crate) fn get(&self, pin: u128) -> Option<Arc<Pinned>> {
-        self.lock().get(&pin).cloned()
+        self.lock().get(&pin).map(|(_, pinned)| pinned.clone())
+    }
+
+    /// The queue that it came from.
+    pub(crate) fn partition(&self, pin: u128) -> Option<PartitionId> {
+        self.lock().get(&pin).map(|(partition, _)| partition.clone())
     }
 
     /// Lets go of it. Dropped unsettled, it goes back.
@@ -35,12 +41,12 @@ impl Pins {
         let lost: Vec<_> = {
             let mut pins = self.lock();
             let is_lost = |pinned: &Arc<Pinned>| pinned.try_lock().is_ok_and(|delivery| delivery.is_lost());
-            pins.extract_if(|_, pinned| is_lost(pinned)).collect()
+            pins.extract_if(|_, (_, pinned)| is_lost(pinned)).collect()
         };
         drop(lost);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u128, Arc<Pinned>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u128, (PartitionId, Arc<Pinned>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::problem::Answer;
+use crate::problem::{Answer, Problem};
 
 /// The most queues on one page.
 pub(crate) const MAX_PAGE: usize = 100;
@@ -36,6 +36,37 @@ pub(crate) struct Partitions {
     pub(crate) partitions: Vec<QueueInfo>,
     /// Where to go on; nothing on the last page.
     pub(crate) next: Option<String>,
+}
+
+/// The most names that are looked through for those that somebody may see.
+const MAX_LOOKED_AT: usize = 10_000;
+
+/// The same of those that somebody may see.
+pub(crate) async fn page_seen(
+    queue: &Queue,
+    mut after: Option<PartitionId>,
+    limit: usize,
+    sees: impl Fn(&str) -> bool,
+) -> Answer<Partitions> {
+    let limit = limit.clamp(1, MAX_PAGE);
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    while found.len() < limit {
+        if looked_at >= MAX_LOOKED_AT {
+            return Err(Problem::busy("too many queues that this token is not for: ask for one by its name"));
+        }
+        let names = queue.partitions(Page::of(MAX_PAGE).after(after)).await?;
+        let is_last = names.len() < MAX_PAGE;
+        looked_at += names.len();
+        after = names.last().cloned();
+        found.extend(names.into_iter().filter(|name| sees(name.name())));
+        if is_last {
+            break;
+        }
+    }
+    found.truncate(limit);
+    let next = found.last().filter(|_| found.len() == limit).map(|name| name.name().to_owned());
+    let all = join_all(found.iter().map(|name| of(queue, name))).await;
+    Ok(Partitions { partitions: all.into_iter().collect::<Answer<_>>()?, next })
 }
 
 /// The queues after this one, with their counts.

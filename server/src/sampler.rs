@@ -10,6 +10,7 @@ use anyqueue_control::registry::{Registry, WorkerInfo};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Access;
 use crate::history::{History, Look, Point, Reading};
 use crate::measure::readings;
 use crate::problem::Problem;
@@ -44,6 +45,35 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
+    /// What somebody may see of it.
+    pub(crate) fn seen_by(self: &Arc<Self>, access: &Access) -> Arc<Self> {
+        if access.covers_all() {
+            return self.clone();
+        }
+        let mut seen = Self::empty(self);
+        // Without readings in time a queue has none.
+        let readings = self.readings.iter().copied().chain(std::iter::repeat(Reading::default()));
+        let all = self.partitions.iter().zip(readings);
+        let part = all.filter(|(queue, _)| access.covers(&queue.partition));
+        (seen.partitions, seen.readings) = part.map(|(queue, reading)| (queue.clone(), reading)).unzip();
+        Arc::new(seen)
+    }
+
+    /// The same without anything in it.
+    pub(crate) fn empty(of: &Self) -> Self {
+        let Self { number, taken, at, more, .. } = *of;
+        Self {
+            number,
+            taken,
+            at,
+            partitions: Vec::new(),
+            more,
+            unlisted: of.unlisted.clone(),
+            workers: None,
+            readings: Vec::new(),
+        }
+    }
+
     pub(crate) fn total(&self, of: impl Fn(&QueueInfo) -> Option<u64>) -> u64 {
         self.partitions.iter().filter_map(of).fold(0, u64::saturating_add)
     }

@@ -1,15 +1,14 @@
-//! Tokens, and the sessions of people who entered with one.
+//! The sessions of people who entered with a token.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hmac::Mac as _;
 
+use crate::access::Access;
 use crate::seal::mac_of;
 
-/// The shortest token: what is shorter can be guessed.
-pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 /// The cookie of a session.
 pub(crate) const COOKIE: &str = "anyqueue_session";
 /// How long a session lasts.
@@ -17,54 +16,39 @@ const LASTS: Duration = Duration::from_hours(12);
 /// The most sessions at once: beyond that the oldest ends.
 const MAX_SESSIONS: usize = 1000;
 
-/// A token or the name of a session under a key of this process, so that how long a comparison takes says nothing about it.
+/// The name of a session under a key of this process, so that how long a comparison takes says nothing about it.
 type Hash = [u8; 32];
 
-/// Who may ask, if not everybody.
+/// Who has entered, and with which token.
 pub(crate) struct Sessions {
-    tokens: Vec<Hash>,
     key: [u8; 16],
-    entered: Mutex<HashMap<Hash, Instant>>,
+    entered: Mutex<HashMap<Hash, (Instant, Arc<Access>)>>,
 }
 
 impl Sessions {
-    pub(crate) fn new(tokens: &[String]) -> Self {
-        let key = *uuid::Uuid::new_v4().as_bytes();
-        let tokens = tokens.iter().map(|token| hash(key, token)).collect();
-        Self { tokens, key, entered: Mutex::default() }
+    pub(crate) fn new() -> Self {
+        Self { key: *uuid::Uuid::new_v4().as_bytes(), entered: Mutex::default() }
     }
 
-    /// Whether everybody may ask.
-    pub(crate) fn is_open(&self) -> bool {
-        self.tokens.is_empty()
-    }
-
-    pub(crate) fn knows(&self, token: &str) -> bool {
-        let hash = hash(self.key, token);
-        self.tokens.iter().filter(|one| **one == hash).count() > 0
-    }
-
-    /// A new session for whoever has a token.
-    pub(crate) fn enter(&self, token: &str) -> Option<String> {
-        if !self.knows(token) {
-            return None;
-        }
+    /// A new session for whoever has shown a token.
+    pub(crate) fn enter(&self, access: Arc<Access>) -> String {
         let (name, now) = (uuid::Uuid::new_v4().simple().to_string(), Instant::now());
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
-        entered.retain(|_, since| since.elapsed() < LASTS);
+        entered.retain(|_, (since, _)| since.elapsed() < LASTS);
         if entered.len() >= MAX_SESSIONS
-            && let Some(oldest) = entered.iter().min_by_key(|(_, since)| **since).map(|(hash, _)| *hash)
+            && let Some(oldest) = entered.iter().min_by_key(|(_, (since, _))| *since).map(|(hash, _)| *hash)
         {
             entered.remove(&oldest);
         }
-        entered.insert(hash(self.key, &name), now);
-        Some(name)
+        entered.insert(hash(self.key, &name), (now, access));
+        name
     }
 
-    /// Whether a session lasts.
-    pub(crate) fn lasts(&self, name: &str) -> bool {
+    /// Whose session it is, if it lasts. Whether the token still counts is another question.
+    pub(crate) fn of(&self, name: &str) -> Option<Arc<Access>> {
         let entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
-        entered.get(&hash(self.key, name)).is_some_and(|since| since.elapsed() < LASTS)
+        let (since, access) = entered.get(&hash(self.key, name))?;
+        (since.elapsed() < LASTS).then(|| access.clone())
     }
 }
 
@@ -76,18 +60,18 @@ fn hash(key: [u8; 16], text: &str) -> Hash {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::access::Who;
 
     #[test]
-    fn only_a_token_opens_a_session_and_only_so_many_last() {
-        let sessions = Sessions::new(&["a-token-of-16-bytes".to_owned()]);
-        assert!(sessions.enter("another").is_none());
-        let first = sessions.enter("a-token-of-16-bytes").unwrap();
-        assert!(sessions.lasts(&first) && !sessions.lasts("") && !sessions.lasts("x"));
+    fn only_so_many_sessions_last_and_none_that_nobody_entered() {
+        let sessions = Sessions::new();
+        let access = Arc::new(Access::everything(Who::Fixed));
+        let first = sessions.enter(access.clone());
+        assert!(sessions.of(&first).is_some() && sessions.of("").is_none() && sessions.of("x").is_none());
         for _ in 0..MAX_SESSIONS {
-            sessions.enter("a-token-of-16-bytes").unwrap();
+            sessions.enter(access.clone());
         }
-        assert!(!sessions.lasts(&first), "the oldest made room");
+        assert!(sessions.of(&first).is_none(), "the oldest made room");
     }
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::access;
 use crate::problem::{Answer, Problem};
 use crate::timely::is_late;
 
@@ -233,9 +234,11 @@ impl About {
     }
 }
 
-/// The name of a queue.
+/// The name of a queue that whoever asks may touch.
 pub(crate) fn partition(name: &str) -> Answer<PartitionId> {
-    PartitionId::new(name).map_err(Problem::from)
+    let id = PartitionId::new(name)?;
+    access::check(id.name())?;
+    Ok(id)
 }
 
 /// The id of a message.

@@ -12,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::limits::Unreadable;
 use super::schedule::{Gap, OverlapHour, PutSchedule, Schedule, timetable};
+use crate::access;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Path, Query, time, time_text};
@@ -35,8 +36,19 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no schedule {name:?}: see /v1/cron"))
 }
 
+fn sees(info: &ScheduleInfo) -> bool {
+    access::covers(info.schedule.partition.name())
+}
+
+/// With what it pushes, if whoever asks may see that.
+fn shown(info: &ScheduleInfo) -> Json<Schedule> {
+    Json(if access::sees_payloads() { Schedule::with_payload(info) } else { Schedule::of(info) })
+}
+
 fn found(name: &str, info: Option<ScheduleInfo>) -> Answer<Json<Schedule>> {
-    Ok(Json(Schedule::with_payload(&info.ok_or_else(|| unknown(name))?)))
+    let info = info.ok_or_else(|| unknown(name))?;
+    access::check(info.schedule.partition.name())?;
+    Ok(shown(&info))
 }
 
 /// Lists the schedules.
@@ -47,8 +59,8 @@ fn found(name: &str, info: Option<ScheduleInfo>) -> Answer<Json<Schedule>> {
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<ScheduleList>> {
     let all = app.scheduler()?.list().await?;
     Ok(Json(ScheduleList {
-        schedules: all.schedules.iter().map(Schedule::of).collect(),
-        unreadable: all.unreadable.iter().map(Unreadable::of).collect(),
+        schedules: all.schedules.iter().filter(|info| sees(info)).map(Schedule::of).collect(),
+        unreadable: all.unreadable.iter().filter(|_| access::covers_all()).map(Unreadable::of).collect(),
         now: time_text(all.now),
     }))
 }
@@ -76,8 +88,11 @@ pub(crate) async fn put(
     Json(request): Json<PutSchedule>,
 ) -> Answer<Json<Schedule>> {
     app.writable()?;
-    let info = app.scheduler()?.put(&request.into_schedule(name)?).await?;
-    Ok(Json(Schedule::with_payload(&info)))
+    app.may_change_schedule(&name).await?;
+    let schedule = request.into_schedule(name)?;
+    access::check(schedule.partition.name())?;
+    let info = app.scheduler()?.put(&schedule).await?;
+    Ok(shown(&info))
 }
 
 /// Deletes a schedule, also one that cannot be read. What it has pushed stays.
@@ -88,6 +103,7 @@ pub(crate) async fn put(
 )]
 pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
     app.writable()?;
+    app.may_change_schedule(&name).await?;
     let was_there = app.scheduler()?.delete(&name).await?;
     if was_there { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
 }
@@ -109,6 +125,7 @@ pub(crate) struct Ran {
 )]
 pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Ran>> {
     app.writable()?;
+    app.may_change_schedule(&name).await?;
     let (outcome, id) = match app.scheduler()?.run_now(&name).await? {
         None => return Err(unknown(&name)),
         Some(PushOutcome::Stored(id)) => ("stored", Some(id)),
@@ -126,6 +143,7 @@ pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -
 )]
 pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
     app.writable()?;
+    app.may_change_schedule(&name).await?;
     app.scheduler()?.pause(&name).await?;
     found(&name, app.scheduler()?.get(&name).await?)
 }
@@ -138,6 +156,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>)
 )]
 pub(crate) async fn resume(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
     app.writable()?;
+    app.may_change_schedule(&name).await?;
     app.scheduler()?.resume(&name).await?;
     found(&name, app.scheduler()?.get(&name).await?)
 }

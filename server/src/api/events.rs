@@ -10,6 +10,7 @@ use futures_util::stream;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use crate::access::{self, Access};
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::sampler::Sample;
@@ -27,20 +28,21 @@ pub(crate) async fn events(State(app): State<Arc<App>>) -> Answer<Response> {
     let Ok(place) = app.polls.clone().try_acquire_owned() else {
         return Err(Problem::busy("as many requests wait as this instance allows: try again, or elsewhere"));
     };
+    let access = access::caller().ok_or_else(|| access::forbidden("nobody asks"))?;
     let mut samples = app.sampler.watch();
     // The picture as it is comes first.
     samples.mark_changed();
-    let body = Body::from_stream(stream::unfold(Some((app, samples, place)), next));
+    let body = Body::from_stream(stream::unfold(Some((app, access, samples, place)), next));
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], body).into_response())
 }
 
 /// What is watched, and the place among those that wait.
-type Watching = (Arc<App>, Samples, OwnedSemaphorePermit);
+type Watching = (Arc<App>, Arc<Access>, Samples, OwnedSemaphorePermit);
 
 async fn next(
     watching: Option<Watching>,
 ) -> Option<(Result<String, std::convert::Infallible>, Option<Watching>)> {
-    let (app, mut samples, place) = watching?;
+    let (app, access, mut samples, place) = watching?;
     loop {
         tokio::select! {
             biased;
@@ -49,7 +51,12 @@ async fn next(
         }
         let sample = samples.borrow_and_update().clone();
         if let Some(sample) = sample {
-            return Some((Ok(event(&sample)), Some((app, samples, place))));
+            // Who was let in may not be any more.
+            if !matches!(app.keys.still(&access).await, Ok(true)) {
+                return None;
+            }
+            let event = event(&sample.seen_by(&access));
+            return Some((Ok(event), Some((app, access, samples, place))));
         }
     }
 }

@@ -9,7 +9,9 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::access;
 use crate::app::App;
+use crate::manage::{check_limit, may_change_limit, sees_limit};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Path, millis, partition};
 
@@ -149,8 +151,20 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no limit {name:?}: see /v1/limits"))
 }
 
+/// Refuses a limit that holds in whatever queue.
+fn for_all(limit: limits::Limit) -> Answer<limits::Limit> {
+    if access::covers_all() {
+        Ok(limit)
+    } else {
+        Err(access::forbidden(
+            "a limit of a kind or a header concerns all queues, and this token is not for all",
+        ))
+    }
+}
+
 async fn one_of(store: &Store, name: &str) -> Answer<Json<Limit>> {
     let info = store.get(name).await?.ok_or_else(|| unknown(name))?;
+    check_limit(&info)?;
     Ok(Json(Limit::of(&info)))
 }
 
@@ -162,8 +176,8 @@ async fn one_of(store: &Store, name: &str) -> Answer<Json<Limit>> {
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<Limits>> {
     let all = store(&app)?.list().await?;
     Ok(Json(Limits {
-        limits: all.limits.iter().map(Limit::of).collect(),
-        unreadable: all.unreadable.iter().map(Unreadable::of).collect(),
+        limits: all.limits.iter().filter(|info| sees_limit(info)).map(Limit::of).collect(),
+        unreadable: all.unreadable.iter().filter(|_| access::covers_all()).map(Unreadable::of).collect(),
     }))
 }
 
@@ -213,8 +227,8 @@ pub(crate) async fn put(
     app.writable()?;
     let mut limit = match (&request.partition, &request.kind, &request.header) {
         (Some(name), None, None) => limits::Limit::partition(partition(name)?)?,
-        (None, Some(kind), None) => limits::Limit::kind(kind)?,
-        (None, None, Some(header)) => limits::Limit::each(header)?,
+        (None, Some(kind), None) => for_all(limits::Limit::kind(kind)?)?,
+        (None, None, Some(header)) => for_all(limits::Limit::each(header)?)?,
         _ => return Err(Problem::invalid("what is limited: write one of partition, kind and header")),
     };
     if let Some(cap) = request.cap {
@@ -224,6 +238,7 @@ pub(crate) async fn put(
         limit = limit.rate(rate.per_second, rate.burst);
     }
     let store = store(&app)?;
+    may_change_limit(&store, &name).await?;
     store.put(&name, &limit).await?;
     one_of(&store, &name).await
 }
@@ -236,5 +251,7 @@ pub(crate) async fn put(
 )]
 pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
     app.writable()?;
-    if store(&app)?.delete(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+    let store = store(&app)?;
+    may_change_limit(&store, &name).await?;
+    if store.delete(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::access;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{About, Content, Json, Path, Query, message_id, millis, partition};
@@ -25,13 +26,16 @@ pub(crate) struct Browse {
     /// How many, at most 100.
     #[serde(default)]
     pub(crate) limit: Option<usize>,
-    /// Whether to return what they hold. Default: no.
+    /// Whether to return what they hold, for which the right `payloads` is needed. Default: no.
     #[serde(default)]
     pub(crate) payloads: bool,
 }
 
 impl Browse {
     pub(crate) fn page(&self) -> Answer<Page<anyqueue::MessageId>> {
+        if self.payloads {
+            access::check_payloads()?;
+        }
         let after = self.after.as_deref().map(message_id).transpose()?;
         Ok(Page::of(self.limit.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE)).after(after))
     }

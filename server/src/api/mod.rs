@@ -13,6 +13,7 @@ mod push;
 mod schedule;
 mod settle;
 mod tasks;
+mod tokens;
 mod workers;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) use health::problem_for_unknown;
         (name = "workers", description = "Who works."),
         (name = "cron", description = "Schedules: what is pushed when."),
         (name = "limits", description = "How many at once, and how fast, over all workers."),
+        (name = "tokens", description = "Who may ask for what."),
         (name = "service", description = "Health and metrics of the service itself.")
     )
 )]
@@ -77,6 +79,8 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(cron::resume))
         .routes(routes!(limits::list))
         .routes(routes!(limits::show, limits::put, limits::delete))
+        .routes(routes!(tokens::list))
+        .routes(routes!(tokens::show, tokens::put, tokens::delete))
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use anyqueue::PartitionId;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::access::{covers, covers_all};
 use crate::app::App;
 use crate::problem::Answer;
-use crate::queues::{MAX_PAGE, Partitions, QueueInfo, of, page_of};
+use crate::queues::{MAX_PAGE, Partitions, QueueInfo, of, page_of, page_seen};
 use crate::wire::{Json, Path, Query, partition};
 
 /// Which page.
@@ -24,7 +26,7 @@ pub(crate) struct PageOf {
     limit: Option<usize>,
 }
 
-/// Lists queues that have ever been used, with their counts.
+/// Lists queues that have ever been used, with their counts: those that the token is for.
 #[utoipa::path(
     get, path = "/v1/partitions", operation_id = "list_partitions", tag = "partitions", params(PageOf),
     responses((status = 200, description = "A page of queues.", body = Partitions))
@@ -33,8 +35,14 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Query(page): Query<PageOf>,
 ) -> Answer<Json<Partitions>> {
-    let after = page.after.as_deref().map(partition).transpose()?;
-    page_of(&app.queue, after, page.limit.unwrap_or(MAX_PAGE)).await.map(Json)
+    let after = page.after.as_deref().map(PartitionId::new).transpose()?;
+    let limit = page.limit.unwrap_or(MAX_PAGE);
+    let page = if covers_all() {
+        page_of(&app.queue, after, limit).await
+    } else {
+        page_seen(&app.queue, after, limit, covers).await
+    };
+    page.map(Json)
 }
 
 /// How full a queue is.

@@ -12,6 +12,7 @@ use futures_util::future::select_all;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::access;
 use crate::app::App;
 use crate::body::{GiveBack, HandOut};
 use crate::held::Held;
@@ -94,7 +95,10 @@ pub(crate) struct Handed {
 pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>) -> Answer<Response> {
     app.writable()?;
     let checked = request.check()?;
-    if let Some(worker) = &request.worker {
+    // Workers with different tokens do not answer for each other.
+    let who = access::caller().map(|access| access.name().to_owned()).unwrap_or_default();
+    let worker = request.worker.as_ref().map(|worker| format!("{who}\n{worker}"));
+    if let Some(worker) = &worker {
         let unreceived = app.handed.unreceived(worker, request.received.as_deref());
         app.give_back(unreceived).await;
     }
@@ -117,7 +121,7 @@ pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>)
     let body = serde_json::to_vec(&Pulled { pull: name.clone(), deliveries: handed })
         .map_err(|error| Problem::invalid(error.to_string()))?;
     let sent = move |held: Vec<Held>| {
-        if let Some(worker) = request.worker
+        if let Some(worker) = worker
             && !held.is_empty()
         {
             app.handed.sent(&worker, &name, held, longest);

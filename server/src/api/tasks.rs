@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::messages::Deleted;
+use crate::access;
 use crate::app::App;
 use crate::filter::{Filter, page};
 use crate::manage::{self, unknown};
@@ -70,10 +71,10 @@ pub(crate) struct TaskInfo {
     /// Failed attempts.
     #[schema(value_type = Option<Object>)]
     pub(crate) errors: Option<Value>,
-    /// What its handler noted in the last run, once it has ended. Only of a single task.
+    /// What its handler noted in the last run, once it has ended. Only of a single task, and with the right `payloads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,
-    /// What it returned; JSON if it is that, else `payload` or `payload_base64`. Only of a single task.
+    /// What it returned; JSON if it is that, else `payload` or `payload_base64`. Only of a single task, and with the right `payloads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) result: Option<Value>,
@@ -86,6 +87,7 @@ impl TaskInfo {
         let result = task
             .result
             .as_ref()
+            .filter(|_| access::sees_payloads())
             .map(|bytes| serde_json::from_slice(bytes).unwrap_or_else(|_| json!(Content::of(bytes))));
         Self {
             id: task.id.to_string(),
@@ -105,7 +107,7 @@ impl TaskInfo {
             waited_ms: task.waited.map(millis),
             ran_ms: task.ran.map(millis),
             reason: text(&task.reason),
-            log: text(&task.log),
+            log: text(&task.log).filter(|_| access::sees_payloads()),
             errors: errors.map(|text| serde_json::from_str(text).unwrap_or_else(|_| json!(text))),
             result,
         }

@@ -15,6 +15,7 @@ use super::confirm::Confirm;
 use super::partition::Said;
 use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{cut, moment, short};
+use crate::access;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query};
@@ -73,11 +74,13 @@ pub(crate) async fn page(State(app): State<Arc<App>>, Query(said): Query<Said>) 
 
 impl Found {
     fn of(all: &Schedules) -> Self {
-        let unreadable = all.unreadable.iter().map(|(name, error)| (name.clone(), error.to_string()));
+        let seen = || all.schedules.iter().filter(|info| access::covers(info.schedule.partition.name()));
+        let unreadable = all.unreadable.iter().filter(|_| access::covers_all());
+        let unreadable = unreadable.map(|(name, error)| (name.clone(), error.to_string()));
         Self {
-            schedules: all.schedules.iter().take(SHOWN).map(|info| Shown::of(info, all.now)).collect(),
+            schedules: seen().take(SHOWN).map(|info| Shown::of(info, all.now)).collect(),
             unreadable: unreadable.take(SHOWN).collect(),
-            all: all.schedules.len(),
+            all: seen().count(),
         }
     }
 }
@@ -137,6 +140,7 @@ pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Whi
     let name = which.name;
     let asked = async {
         app.writable()?;
+        app.may_change_schedule(&name).await?;
         let there = app.scheduler()?.get(&name).await?;
         there.ok_or_else(|| unknown(&name))
     };
@@ -166,6 +170,7 @@ pub(crate) async fn act(
 ) -> Response {
     let done = async {
         app.writable()?;
+        app.may_change_schedule(&which.name).await?;
         Ok(back("/cron", &done(&app, &action, &which.name).await?))
     };
     or_failed(&app, done.await)

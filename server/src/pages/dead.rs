@@ -50,7 +50,7 @@ struct Group {
 }
 
 pub(crate) async fn page(State(app): State<Arc<App>>, Query(which): Query<Which>) -> Response {
-    let names = app.sampler.fresh().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
+    let names = app.sample().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
     let (groups, cut, looked_at) = if which.partition.is_empty() {
         (None, false, 0)
     } else {

@@ -13,7 +13,9 @@ use super::cron::Which;
 use super::partition::Said;
 use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{moment, short};
+use crate::access;
 use crate::app::App;
+use crate::manage::{may_change_limit, sees_limit};
 use crate::problem::Problem;
 use crate::wire::{Path, Query};
 
@@ -87,8 +89,9 @@ pub(crate) async fn act(
         if action != "delete" {
             return Err(no_action(&action));
         }
-        let name = which.name;
-        if !Limits::new(app.store()?.clone()).delete(&name).await? {
+        let (name, store) = (which.name, Limits::new(app.store()?.clone()));
+        may_change_limit(&store, &name).await?;
+        if !store.delete(&name).await? {
             return Err(Problem::not_found(format!("there is no limit {name:?} any more")));
         }
         Ok(back("/limits", &format!("{name} is deleted.")))
@@ -98,11 +101,13 @@ pub(crate) async fn act(
 
 impl Found {
     fn of(all: &LimitList) -> Self {
-        let unreadable = all.unreadable.iter().map(|(name, error)| (name.clone(), error.to_string()));
+        let seen = || all.limits.iter().filter(|info| sees_limit(info));
+        let unreadable = all.unreadable.iter().filter(|_| access::covers_all());
+        let unreadable = unreadable.map(|(name, error)| (name.clone(), error.to_string()));
         Self {
-            limits: all.limits.iter().take(SHOWN).map(Shown::of).collect(),
+            limits: seen().take(SHOWN).map(Shown::of).collect(),
             unreadable: unreadable.take(SHOWN).collect(),
-            all: all.limits.len(),
+            all: seen().count(),
         }
     }
 }

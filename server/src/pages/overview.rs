@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use super::charts::{Charts, charts};
 use super::shell::{Shell, page as answer};
 use super::text::short_or_dash;
+use crate::access;
 use crate::app::App;
 use crate::queues::QueueInfo;
 use crate::sampler::Sample;
@@ -49,7 +50,7 @@ struct Row {
 }
 
 pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
-    let sample = app.sampler.fresh().await;
+    let sample = app.sample().await;
     let mut warnings = warnings(&sample);
     if let Err(why) = app.healthy().await {
         warnings.insert(0, Warning { text: format!("The backend cannot serve: {why}"), link: None });
@@ -65,7 +66,8 @@ pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
         },
         workers: sample.workers.as_ref().map(Vec::len),
         warnings,
-        charts: charts(&app.sampler.points()),
+        // The points are of all queues together.
+        charts: if access::covers_all() { charts(&app.sampler.points()) } else { None },
         partitions: rows(&sample),
         more: sample.more,
         unlisted: sample.unlisted.clone(),

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 
-use super::shell::{Shell, page as answer, with_status};
+use super::shell::{Shell, failed, page as answer, with_status};
 use crate::app::App;
 use crate::sessions::COOKIE;
 
@@ -33,9 +33,12 @@ pub(crate) struct Entered {
 }
 
 pub(crate) async fn enter(State(app): State<Arc<App>>, Form(entered): Form<Entered>) -> Response {
-    let Some(session) = app.sessions.enter(&entered.token) else {
-        return with_status(StatusCode::UNAUTHORIZED, &login(&app, true));
+    let access = match app.keys.of(entered.token.trim()).await {
+        Ok(Some(access)) => access,
+        Ok(None) => return with_status(StatusCode::UNAUTHORIZED, &login(&app, true)),
+        Err(problem) => return failed(&app, &problem),
     };
+    let session = app.sessions.enter(access);
     let secure = if app.encrypted { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");
     ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::shell::{Shell, failed, page as answer};
 use super::text::{cut, moment, short};
+use crate::access;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query, message_id, partition};
@@ -79,6 +80,7 @@ pub(crate) async fn page(
 impl Shown {
     fn of(task: &Task) -> Self {
         let is_dead = task.state == TaskState::Failed && task.message.is_some();
+        let sees = access::sees_payloads();
         let waits = task.state == TaskState::Scheduled;
         let message = task.message.as_ref();
         let headers = message.map(anyqueue::MessageData::headers).into_iter().flatten();
@@ -89,9 +91,9 @@ impl Shown {
             state_text: task.state.as_str().replace('_', " "),
             facts: facts(task),
             errors: attempts(task.errors.as_deref()),
-            log: task.log.as_deref().map(str::to_owned),
-            result: task.result.as_ref().map(|bytes| readable(bytes)),
-            payload: message.map(|message| readable(message.payload())),
+            log: task.log.as_deref().filter(|_| sees).map(str::to_owned),
+            result: task.result.as_ref().filter(|_| sees).map(|bytes| readable(bytes)),
+            payload: message.filter(|_| sees).map(|message| readable(message.payload())),
             headers: headers.map(|(name, value)| (name.clone(), cut(value, SHOWN_BYTES))).collect(),
             can_retry: is_dead || waits,
             retry_text: if waits { "Run it now" } else { "Put it back" },

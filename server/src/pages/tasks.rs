@@ -92,7 +92,7 @@ impl Row {
 }
 
 pub(crate) async fn page(State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Response {
-    let names = app.sampler.fresh().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
+    let names = app.sample().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
     let states = TaskState::ALL.map(TaskState::as_str);
     let (query, said) = without_said(&query.unwrap_or_default());
     let (form, found) = match read::<Filter>(&query) {

@@ -20,6 +20,7 @@ mod manage;
 mod mistakes;
 mod openapi;
 mod pages;
+mod rights;
 mod slow;
 mod tasks;
 mod tls;

@@ -1,0 +1,155 @@
+//! Who may ask a service for what: tokens, of which the store keeps only a digest.
+//!
+//! Each token is one entry of the [control store](anyqueue::control), `token/<name>`. Its secret is shown once, when it is created: the entry holds the SHA-256
+//! of it, which does for 128 random bits, since nobody can try them all.
+
+mod name;
+mod record;
+mod rights;
+mod secret;
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::control::{Applied, Change, ControlStore, Expect};
+use anyqueue::{Error, ErrorKind, Result};
+
+pub use name::MAX_TOKEN_NAME_BYTES;
+pub use record::TokenInfo;
+pub use rights::{MAX_PATTERNS, Right, Rights};
+pub use secret::Secret;
+
+use crate::entry::{encode, unchanged, update};
+use name::{TOKENS, key_of, name_of};
+use record::Record;
+
+/// The most tokens in one store.
+pub const MAX_TOKENS: usize = 1_000;
+/// Several who create tokens at once may make a few more.
+const MAX_LISTED: usize = 2 * MAX_TOKENS;
+
+/// The tokens in a control store.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    store: ControlStore,
+}
+
+/// All tokens, as far as their entries can be read.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TokenList {
+    /// In the order of their names.
+    pub tokens: Vec<TokenInfo>,
+    /// The names of those whose entries cannot be read, and why. They open nothing.
+    pub unreadable: Vec<(String, Error)>,
+}
+
+impl Tokens {
+    /// The tokens of a store.
+    #[must_use]
+    pub const fn new(store: ControlStore) -> Self {
+        Self { store }
+    }
+
+    /// Creates a token; `None` if there is one of that name. Its secret is never shown again. It counts for so long by the store's clock, or until it is deleted.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name, no rights or bad patterns, [`Full`](ErrorKind::Full) if there are [`MAX_TOKENS`], or the
+    /// server's.
+    pub async fn create(
+        &self,
+        name: &str,
+        rights: &Rights,
+        valid_for: Option<Duration>,
+    ) -> Result<Option<Secret>> {
+        let key = key_of(name)?;
+        rights.check()?;
+        let found = self.store.list_all(TOKENS, MAX_LISTED).await?;
+        if found.value.len() >= MAX_TOKENS {
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!("there are {MAX_TOKENS} tokens: delete one first"),
+            ));
+        }
+        let now = found.now;
+        let until = valid_for.map(|valid| until(now, valid)).transpose()?;
+        let secret = Secret::random(name);
+        let record = Record::new(rights, &secret, now, until);
+        let change = Change::put(key, Expect::Absent, encode(&record)?);
+        match self.store.apply(change).await?.value {
+            Applied::Done => Ok(Some(secret)),
+            Applied::Conflict(_) => Ok(None),
+        }
+    }
+
+    /// What a token may do, if this is the text of one, and it counts: asks the store once.
+    ///
+    /// # Errors
+    /// If its entry cannot be read, or the server's.
+    pub async fn verify(&self, text: &str) -> Result<Option<TokenInfo>> {
+        let Some(secret) = Secret::parse(text) else { return Ok(None) };
+        let found = self.store.get(&key_of(secret.name())?).await?;
+        let Some(entry) = found.value else { return Ok(None) };
+        let record = Record::of(&entry)?;
+        let info = record.info(secret.name());
+        Ok((record.is_of(&secret) && !info.is_expired(found.now)).then_some(info))
+    }
+
+    /// Whether a token that was verified still counts, if so as it is now.
+    ///
+    /// # Errors
+    /// If its entry cannot be read, or the server's.
+    pub async fn still(&self, token: &TokenInfo) -> Result<Option<TokenInfo>> {
+        let found = self.store.get(&key_of(&token.name)?).await?;
+        let Some(entry) = found.value else { return Ok(None) };
+        let info = Record::of(&entry)?.info(&token.name);
+        Ok((info.fingerprint() == token.fingerprint() && !info.is_expired(found.now)).then_some(info))
+    }
+
+    /// One token.
+    ///
+    /// # Errors
+    /// If its entry cannot be read, or the server's.
+    pub async fn get(&self, name: &str) -> Result<Option<TokenInfo>> {
+        let found = self.store.get(&key_of(name)?).await?;
+        found.value.map(|entry| Ok(Record::of(&entry)?.info(name))).transpose()
+    }
+
+    /// All tokens, also those that have expired.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn list(&self) -> Result<TokenList> {
+        let found = self.store.list_all(TOKENS, MAX_LISTED).await?;
+        let mut all = TokenList::default();
+        for entry in &found.value {
+            let name = name_of(&entry.key);
+            match Record::of(entry) {
+                Ok(record) => all.tokens.push(record.info(name)),
+                Err(error) => all.unreadable.push((name.to_owned(), error)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Deletes a token, also one that cannot be read: services refuse it within a second. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn delete(&self, name: &str) -> Result<bool> {
+        let key = key_of(name)?;
+        update(&self.store, &key, |there| {
+            let change = there.map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
+            let was_there = change.is_some();
+            Ok((change, was_there))
+        })
+        .await
+    }
+}
+
+fn until(now: SystemTime, valid: Duration) -> Result<SystemTime> {
+    let far = || Error::invalid("a token that expires so late: leave the time out");
+    if valid.is_zero() {
+        return Err(Error::invalid("a token that never counts: give it some time"));
+    }
+    now.checked_add(valid).filter(|_| valid <= record::MAX_VALID).ok_or_else(far)
+}

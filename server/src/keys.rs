@@ -1,0 +1,144 @@
+//! Which tokens count: those that the service was started with, and those of the store.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::control::ControlStore;
+use anyqueue_control::tokens::{TokenInfo, Tokens};
+use axum::http::StatusCode;
+use hmac::Mac as _;
+
+use crate::access::{Access, Who};
+use crate::problem::{Answer, Problem};
+use crate::seal::mac_of;
+
+/// The shortest token that a service is started with: what is shorter can be guessed. And the longest that is looked at.
+pub(crate) const MIN_TOKEN_BYTES: usize = 16;
+const MAX_TOKEN_BYTES: usize = 1024;
+/// For how long an answer of the store is passed on: so long a deleted token counts.
+const KEPT: Duration = Duration::from_secs(1);
+/// The most answers that are kept.
+const MAX_KEPT: usize = 1024;
+/// How long the store may take to answer.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// A token under a key of this process, so that how long a comparison takes says nothing about it.
+type Hash = [u8; 32];
+/// What was found; nothing of what does not count.
+type Found = Option<Arc<Access>>;
+
+/// Who is let in.
+pub(crate) struct Keys {
+    key: [u8; 16],
+    fixed: Vec<Hash>,
+    stored: Option<Tokens>,
+    /// Whether tokens are asked for. Once they are, they are to the end of the process: the last one's deletion opens nothing.
+    closed: AtomicBool,
+    known: Mutex<HashMap<Hash, (Instant, Found)>>,
+}
+
+impl Keys {
+    /// Looks whether there are any tokens.
+    pub(crate) async fn new(
+        fixed: &[String],
+        store: Option<&ControlStore>,
+        required: bool,
+    ) -> anyqueue::Result<Self> {
+        let key = *uuid::Uuid::new_v4().as_bytes();
+        let stored = store.map(|store| Tokens::new(store.clone()));
+        let any_stored = match &stored {
+            Some(tokens) if !required && fixed.is_empty() => {
+                let all = tokens.list().await?;
+                !all.tokens.is_empty() || !all.unreadable.is_empty()
+            }
+            _ => false,
+        };
+        Ok(Self {
+            key,
+            fixed: fixed.iter().map(|token| hash(key, token)).collect(),
+            stored,
+            closed: AtomicBool::new(required || !fixed.is_empty() || any_stored),
+            known: Mutex::default(),
+        })
+    }
+
+    /// Whether everybody may ask.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Acquire)
+    }
+
+    /// From now on tokens are asked for.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Who shows this; `None` if it does not count.
+    pub(crate) async fn of(&self, token: &str) -> Answer<Found> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Ok(None);
+        }
+        let hash = hash(self.key, token);
+        if self.fixed.iter().filter(|one| **one == hash).count() > 0 {
+            return Ok(Some(Arc::new(Access::everything(Who::Fixed))));
+        }
+        let Some(tokens) = &self.stored else { return Ok(None) };
+        self.asked(hash, tokens.verify(token)).await
+    }
+
+    /// Whether somebody who was let in still would be: the token may have been deleted, or its time be over.
+    pub(crate) async fn still(&self, access: &Arc<Access>) -> Answer<bool> {
+        let Who::Token(token) = &access.who else { return Ok(true) };
+        let Some(tokens) = &self.stored else { return Ok(false) };
+        let hash = hash(self.key, &format!("still {} {}", token.name, token.fingerprint()));
+        Ok(self.asked(hash, tokens.still(token)).await?.is_some())
+    }
+
+    async fn asked(
+        &self,
+        hash: Hash,
+        ask: impl Future<Output = anyqueue::Result<Option<TokenInfo>>>,
+    ) -> Answer<Found> {
+        if let Some((at, found)) = self.lock().get(&hash)
+            && at.elapsed() < KEPT
+        {
+            return Ok(found.clone());
+        }
+        // What was true before the store was asked may have ended meanwhile.
+        let asked_at = Instant::now();
+        let found = match tokio::time::timeout(DEADLINE, ask).await {
+            Ok(Ok(found)) => found.map(|token| Arc::new(Access::of(token))),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a token could not be looked up");
+                return Err(away());
+            }
+            Err(_) => return Err(away()),
+        };
+        let mut known = self.lock();
+        if known.len() >= MAX_KEPT {
+            known.retain(|_, (at, _)| at.elapsed() < KEPT);
+        }
+        if known.len() < MAX_KEPT {
+            known.insert(hash, (asked_at, found.clone()));
+        }
+        Ok(found)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Hash, (Instant, Found)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// In doubt nobody is let in.
+fn away() -> Problem {
+    let text = "the tokens cannot be looked up now: try again";
+    Problem { retry: "safe", ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text) }
+}
+
+fn hash(key: [u8; 16], text: &str) -> Hash {
+    let mut mac = mac_of(&key);
+    mac.update(text.as_bytes());
+    mac.finalize().into_bytes().into()
+}
