@@ -1,5 +1,7 @@
 //! Tokens in a store.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at anything")]
+
 use std::time::Duration;
 
 use anyqueue::control::{Change, ControlStore, Expect, Key};

@@ -234,9 +234,6 @@ fn without_log(
     end: End,
 ) -> Decision {
     use crate::message::FailureKind::{Failed, Panicked, TimedOut};
-    if !task.claim_end() {
-        return Decision::lost(); // it was ended as timed out while its handler blocked its thread
-    }
     let failed = |kind, class, text: &str| {
         shared.failed(partition, delivery.into(), route, task.attempt(), kind, class, text)
     };

@@ -9,6 +9,7 @@ use anyqueue::{Delivery, DeliveryTwin, Headers, MessageData, MessageId, Partitio
 pub(crate) struct Received<'a> {
     pub(crate) message: &'a MessageData,
     pub(crate) partition: &'a PartitionId,
+    #[allow(clippy::struct_field_names, reason = "as a delivery says it")]
     pub(crate) received_at: SystemTime,
     /// How long before that it was pushed.
     pub(crate) age: Duration,

@@ -68,7 +68,7 @@ async fn a_node_that_is_cut_at_any_call_leaves_the_latest_task_and_no_other() {
             let other = bed.node();
             bed.pass(MINUTE).await;
             cut.thaw();
-            bed.pass(MINUTE - STEP).await;
+            bed.pass(MINUTE.checked_sub(STEP).unwrap()).await;
             assert_eq!(waiting(&bed).await, minutes(4..=4), "{how:?} at {at}");
             node.kill().await;
             other.stop().await;

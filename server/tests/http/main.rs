@@ -13,6 +13,7 @@ mod bulk;
 mod client;
 mod cron;
 mod cut;
+mod filters;
 mod forms;
 mod guard;
 mod limits;

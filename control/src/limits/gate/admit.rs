@@ -9,7 +9,7 @@ use anyqueue_worker::Admission;
 
 use super::place::Place;
 use super::record::PlaceRecord;
-use super::rules::Rule;
+use super::rule::Rule;
 use super::turn::{Answer, Turn};
 use crate::limits::keeper::Keeper;
 use crate::limits::plan::Moment;

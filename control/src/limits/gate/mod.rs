@@ -6,6 +6,7 @@
 mod admit;
 mod place;
 mod record;
+mod rule;
 mod rules;
 mod tend;
 mod turn;
@@ -19,7 +20,7 @@ use tokio::sync::Notify;
 
 use place::{Place, PlaceId};
 pub(super) use record::PlaceRecord;
-use rules::Rule;
+use rule::Rule;
 
 /// Places that a process remembers at most, beyond those that its tasks are in.
 const MAX_PLACES: usize = 10_000;

@@ -50,9 +50,9 @@ impl PlaceRecord {
 
     /// The change that writes it, or deletes what says nothing any more. It is kept as long as it says something.
     pub(super) fn change(&self, key: &Key, there: Option<&Entry>, now: SystemTime) -> Result<Option<Change>> {
-        let (now_ms, now_ns) = (millis(now), nanos(now));
+        let (now_ms, exact) = (millis(now), nanos(now));
         let held = self.holders.last_until_ms().map_or(0, |until| until.saturating_sub(now_ms));
-        let rated = self.tat_ns.saturating_sub(now_ns).div_ceil(1_000_000);
+        let rated = self.tat_ns.saturating_sub(exact).div_ceil(1_000_000);
         let keep = held.max(rated);
         let expect = unchanged(there);
         if keep == 0 {

@@ -2,37 +2,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use anyqueue::MessageData;
-use anyqueue::header::TASK_KIND;
-
 use super::Gates;
-use super::place::PlaceId;
-use crate::limits::limit::{Rate, Scope};
+use super::rule::Rule;
+use crate::limits::limit::Scope;
 use crate::limits::record::Record;
-
-/// One such limit.
-#[derive(Clone, Debug)]
-pub(in crate::limits) struct Rule {
-    name: Arc<str>,
-    of: Scope,
-    pub(super) cap: Option<u64>,
-    pub(super) rate: Option<Rate>,
-    /// Its entry cannot be read any more: nothing starts that it was for.
-    pub(super) is_unreadable: bool,
-}
-
-impl Rule {
-    /// The place that a message belongs to; none if the limit is not for it.
-    pub(super) fn place(&self, message: &MessageData) -> Option<PlaceId> {
-        let headers = message.headers();
-        let value = match &self.of {
-            Scope::Kind(kind) => headers.get(TASK_KIND).filter(|text| *text == kind).map(|_| ""),
-            Scope::Header(name) => headers.get(name).map(String::as_str),
-            Scope::Partition(_) => None,
-        };
-        value.map(|value| PlaceId::new(&self.name, value))
-    }
-}
 
 impl Gates {
     /// Takes up what the limits say now. Of those that cannot be read it is known what they were for.

@@ -7,7 +7,7 @@ use anyqueue_worker::Ticket;
 
 use super::place::{Place, State};
 use super::record::PlaceRecord;
-use super::rules::Rule;
+use super::rule::Rule;
 use crate::limits::gcra::Gcra;
 use crate::limits::holders::{millis, nanos};
 use crate::limits::keeper::Keeper;
