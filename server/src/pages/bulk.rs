@@ -190,9 +190,15 @@ pub(crate) async fn act(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Access, Who, scope};
 
-    #[test]
-    fn only_what_does_something_is_offered() {
+    #[tokio::test]
+    async fn only_what_does_something_is_offered() {
+        let all = Arc::new(Access::everything(Who::Anybody));
+        scope(all, async { offered_by_state() }).await;
+    }
+
+    fn offered_by_state() {
         let of = |state: &str| {
             let filter =
                 Filter { partition: "p".to_owned(), state: Some(state.to_owned()), ..Filter::default() };

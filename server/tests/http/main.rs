@@ -13,7 +13,6 @@ mod bulk;
 mod client;
 mod cron;
 mod cut;
-mod filters;
 mod forms;
 mod guard;
 mod limits;
