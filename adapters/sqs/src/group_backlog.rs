@@ -65,7 +65,9 @@ impl GroupBacklog {
     pub(crate) fn next_after(&self, head: &Claim) -> NextInGroup {
         let Some(key) = group_of(head) else { return NextInGroup::default() };
         let mut state = self.lock();
-        let Some(group) = state.groups.get_mut(&key) else { return NextInGroup::default() };
+        let Some(group) = state.groups.get_mut(&key).filter(|group| are_behind(group, head)) else {
+            return NextInGroup::default();
+        };
         let next = group.pop_front();
         if next.as_ref().is_some_and(|next| next.claim.until > Instant::now()) {
             if group.is_empty() {
@@ -79,14 +81,24 @@ impl GroupBacklog {
 
     /// The first message of a group will be delivered again: all messages behind it must be released.
     pub(crate) fn take_group(&self, head: &Claim) -> Vec<Received> {
-        let key = group_of(head);
-        key.and_then(|key| self.lock().groups.remove(&key)).map_or_else(Vec::new, Vec::from)
+        let Some(key) = group_of(head) else { return Vec::new() };
+        let mut state = self.lock();
+        if !state.groups.get(&key).is_some_and(|group| are_behind(group, head)) {
+            return Vec::new();
+        }
+        state.groups.remove(&key).map_or_else(Vec::new, Vec::from)
     }
 
     /// Removes and returns everything that is held.
     pub(crate) fn take_all(&self) -> Vec<Received> {
         self.lock().groups.drain().flat_map(|(_, group)| group).collect()
     }
+}
+
+/// Whether these came with `head`. Once a head is deleted, the server hands out the rest of its group, which may be here before
+/// its answer to the deletion is: that rest has a head of its own to wait for.
+fn are_behind(group: &VecDeque<Received>, head: &Claim) -> bool {
+    group.front().is_some_and(|first| first.claim.received_at == head.received_at)
 }
 
 fn group_of(claim: &Claim) -> Option<Group> {
@@ -134,6 +146,18 @@ mod tests {
     }
 
     #[test]
+    fn nothing_follows_a_head_that_it_did_not_come_with() {
+        let (backlog, now) = (GroupBacklog::default(), Instant::now());
+        let deleted = received("a", now, Duration::from_mins(1)).claim;
+        let later = || received("a", now + Duration::from_nanos(1), Duration::from_mins(1));
+        let head = later().claim;
+        assert!(backlog.hold(vec![later()]).is_empty());
+        assert!(backlog.next_after(&deleted).next.is_none(), "its head is out");
+        assert!(backlog.take_group(&deleted).is_empty(), "its head is out");
+        assert!(backlog.next_after(&head).next.is_some());
+    }
+
+    #[test]
     fn what_has_ended_follows_nobody_and_is_replaced_by_what_came_again() {
         let (backlog, now) = (GroupBacklog::default(), Instant::now());
         let head = received("a", now, Duration::ZERO).claim;
@@ -143,7 +167,8 @@ mod tests {
         assert_eq!(after.expired.len(), 2, "whoever is behind it cannot go before it");
         backlog.hold(vec![received("a", now, Duration::ZERO)]);
         let later = received("a", now + Duration::from_nanos(1), Duration::from_mins(1));
+        let new_head = later.claim.clone();
         assert_eq!(backlog.hold(vec![later]).len(), 1);
-        assert!(backlog.next_after(&head).next.is_some());
+        assert!(backlog.next_after(&new_head).next.is_some());
     }
 }
