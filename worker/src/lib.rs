@@ -156,6 +156,7 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
+mod balance;
 mod batch;
 mod batch_context;
 mod builder;
@@ -199,6 +200,7 @@ mod summary;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod usage;
 mod work;
 mod work_set;
 mod worker;
@@ -225,5 +227,6 @@ pub use shared::Stage;
 pub use signal::shutdown_signal;
 pub use stop::CancelReason;
 pub use summary::{RunLimit, Summary};
+pub use usage::SlotUsage;
 pub use work_set::{MAX_CURSOR_BYTES, MAX_WIDTH, Part, WorkSet, WorkSource};
 pub use worker::{Health, Worker};

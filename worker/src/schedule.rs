@@ -1,5 +1,7 @@
 //! Which partition gets the next free slot.
 
+use crate::usage::SlotUsage;
+
 /// In how many rounds slots are dealt at most, roughly, however many there are.
 const ROUNDS: usize = 1024;
 
@@ -40,6 +42,8 @@ struct Share {
     weight: f64,
     /// Slots that started tasks took, divided by the weight. The partition with the least is next.
     served: f64,
+    /// How many slots it used on average of late.
+    usage: SlotUsage,
 }
 
 /// A partition that could use a slot.
@@ -65,12 +69,24 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     pub(crate) fn new(sharing: Sharing, slots: usize, weights: impl Iterator<Item = u32>) -> Self {
-        let share = |weight: u32| Share { weight: f64::from(weight.max(1)), served: 0.0 };
+        let share = |weight: u32| Share {
+            weight: f64::from(weight.max(1)),
+            served: 0.0,
+            usage: SlotUsage::default(),
+        };
         Self { sharing, slots, shares: weights.map(share).collect(), now: 0.0 }
     }
 
     pub(crate) fn set_slots(&mut self, slots: usize) {
         self.slots = slots;
+    }
+
+    /// How many slots each partition uses, in other processes too; of those that are not named, none.
+    pub(crate) fn balance(&mut self, usage: &[SlotUsage]) {
+        let usage = usage.iter().copied().chain(std::iter::repeat(SlotUsage::default()));
+        for (share, usage) in self.shares.iter_mut().zip(usage) {
+            share.usage = usage;
+        }
     }
 
     /// A task of this partition starts, in so many slots.
@@ -134,12 +150,29 @@ impl Schedule {
 
     /// Each partition's share of the slots by weight, among those that want some. One that has more than its share comes after the
     /// others. Otherwise a partition of long tasks would in time hold every slot.
+    ///
+    /// Where other processes use slots for them too, the shares are those of all slots together, and this process does its part of what is
+    /// to change. If each did all of it, all would do too much at once.
     #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
     fn quotas(&self, requests: &[SlotRequest]) -> Vec<f64> {
-        let weight =
-            |request: &SlotRequest| self.shares.get(request.partition).map_or(1.0, |share| share.weight);
-        let all: f64 = requests.iter().map(weight).sum();
-        requests.iter().map(|request| (self.slots as f64 * weight(request) / all).ceil()).collect()
+        let of = |request: &SlotRequest| {
+            let share = self.shares.get(request.partition);
+            share.map_or((1.0, SlotUsage::default()), |share| (share.weight, share.usage))
+        };
+        let weights: f64 = requests.iter().map(|request| of(request).0).sum();
+        let elsewhere: f64 = requests.iter().map(|request| of(request).1.elsewhere).sum();
+        let here = self.slots as f64;
+        let quota = |request: &SlotRequest| {
+            let (weight, usage) = of(request);
+            let fair = (here + elsewhere) * weight / weights;
+            if elsewhere <= 0.0 {
+                return fair.ceil();
+            }
+            let missing = fair - usage.here - usage.elsewhere;
+            // None starves, however much of it others do.
+            (usage.here + missing * here / (here + elsewhere)).ceil().max(1.0)
+        };
+        requests.iter().map(quota).collect()
     }
 
     #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
@@ -237,6 +270,45 @@ mod tests {
         // Partition 0 was served less, but has its half already.
         assert_eq!(schedule.deal(2, 2, &[request(0, 4), request(1, 2)]), [0, 2]);
         assert_eq!(schedule.deal(2, 2, &[request(0, 6)]), [2], "what nobody else wants it may have");
+    }
+
+    /// The slots that each of some processes gives to its two partitions when all of them have worked for so many rounds, `serves` of which says what each
+    /// serves.
+    fn settled(serves: &[[bool; 2]], slots: usize, weights: [u32; 2]) -> Vec<[f64; 2]> {
+        let mut used: Vec<_> =
+            serves.iter().map(|serves| serves.map(|does| f64::from(u8::from(does)))).collect();
+        for _ in 0..20 {
+            let before = used.clone();
+            for (process, (used, serves)) in used.iter_mut().zip(serves).enumerate() {
+                let elsewhere = |partition: usize| {
+                    let others = before.iter().enumerate().filter(|(other, _)| *other != process);
+                    others.map(|(_, used)| used[partition]).sum()
+                };
+                let mut schedule = Schedule::new(Sharing::Fair, slots, weights.into_iter());
+                let usage = |partition| SlotUsage {
+                    here: before[process][partition],
+                    elsewhere: elsewhere(partition),
+                };
+                schedule.balance(&[usage(0), usage(1)]);
+                let requests: Vec<_> =
+                    (0..2).filter(|index| serves[*index]).map(|index| request(index, 0)).collect();
+                let dealt = schedule.deal(slots, slots, &requests);
+                for (request, dealt) in requests.iter().zip(dealt) {
+                    used[request.partition] = f64::from(u32::try_from(dealt).unwrap());
+                }
+            }
+        }
+        used
+    }
+
+    #[test]
+    fn what_other_processes_do_for_a_partition_counts_for_its_share() {
+        assert_eq!(settled(&[[true, true], [true, false]], 8, [1, 1]), [[1.0, 7.0], [8.0, 0.0]]);
+        assert_eq!(settled(&[[true, true], [true, true]], 8, [3, 1]), [[6.0, 2.0], [6.0, 2.0]]);
+        let four = [[true, true], [true, true], [true, true], [false, true]];
+        let [first, second] =
+            settled(&four, 8, [1, 1]).iter().fold([0.0; 2], |sum, it| [sum[0] + it[0], sum[1] + it[1]]);
+        assert!((first - second).abs() <= 3.0, "{first} {second}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::handler::Routes;
 use crate::pool::Pool;
 use crate::runs::RunQueue;
 use crate::summary::Tally;
+use crate::usage::UsageBoard;
 
 /// Tasks whose failed attempts a worker remembers, where neither headers nor the backend can.
 const REMEMBERED_FAILURES: usize = 10_000;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) runs: RunQueue,
     pub(crate) tally: Tally,
+    pub(crate) usage: UsageBoard,
     pub(crate) stage: watch::Sender<Stage>,
     /// Failed attempts, where neither headers nor the backend can keep them.
     pub(crate) failures: MessageCounts,
@@ -120,6 +122,7 @@ impl Shared {
             pool: Arc::new(Pool::new(config.slots, partitions.len())),
             runs: RunQueue::default(),
             tally: Tally::default(),
+            usage: UsageBoard::new(partitions.len()),
             stage: watch::Sender::new(Stage::Working),
             failures: MessageCounts::new(REMEMBERED_FAILURES),
             control: Mutex::new(control),

@@ -138,6 +138,10 @@ pub(crate) struct Work {
     /// Keeps the worker out of `anyqueue workers`
     #[arg(long)]
     no_register: bool,
+    /// The application that it works for: on a machine that `anyqueue workers dedicate` keeps for another one it does not
+    /// start
+    #[arg(long, value_name = "NAME", conflicts_with = "no_register")]
+    application: Option<String>,
     /// Runs the schedules of `anyqueue cron` beside the work
     #[arg(long)]
     cron: bool,
@@ -219,7 +223,15 @@ impl Work {
         let scheduler = scheduler.transpose()?;
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
         let registry = control.as_ref().filter(|_| !self.no_register);
-        let work = registered(registry, &worker, self.supervision.member_options(), work);
+        if self.application.is_some() && registry.is_none() {
+            let text = "--application needs a registry of workers, and this backend keeps none: say with --control-url where it is";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        let mut member = self.supervision.member_options();
+        if let Some(application) = self.application {
+            member = member.with_application(application);
+        }
+        let work = registered(registry, &worker, member, work);
         let work = with_schedules(scheduler, work);
         let (end, ended) = tokio::select! {
             end = work => end,

@@ -94,3 +94,23 @@ async fn a_worker_can_stay_out_of_the_registry_or_be_in_that_of_another_store() 
     hidden.kill().await.unwrap();
     away.kill().await.unwrap();
 }
+
+#[tokio::test]
+async fn on_a_machine_that_is_kept_for_an_application_work_for_another_does_not_start() {
+    let bed = Bed::new();
+    bed.ok(&["workers", "dedicate", "video"]).await;
+    let node = bed.ok(&["workers", "nodes", "--json"]).await.objects();
+    assert_eq!(node[0]["application"], "video");
+    bed.ok(&["push", "q", "x"]).await;
+    for other in [&["--application", "mail"][..], &[]] {
+        let work = [&["work", "q", "--once", "--exec", "cat"][..], other].concat();
+        let refused = bed.run(&work).await;
+        assert!(refused.err.contains("is kept for the application video"), "{}", refused.err);
+        refused.ended_with(2);
+    }
+    bed.ok(&["work", "q", "--once", "--exec", "cat > done", "--application", "video"]).await;
+    assert_eq!(std::fs::read_to_string(bed.path("done")).unwrap(), "x");
+    assert!(bed.ok(&["workers", "release"]).await.out.contains("was kept for video"));
+    bed.run(&["workers", "release"]).await.ended_with(4);
+    bed.run(&["workers", "nodes"]).await.ended_with(4);
+}

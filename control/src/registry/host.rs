@@ -22,7 +22,9 @@ pub(super) fn has_ended(other: &WorkerInfo) -> bool {
     is_here && !is_mine && (other.pid == std::process::id() || !lives())
 }
 
-pub(super) fn host_name() -> String {
+/// The name of this machine, as the registry tells it.
+#[must_use]
+pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .or_else(|_| std::env::var("HOSTNAME").map_err(std::io::Error::other));
     name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())

@@ -10,6 +10,7 @@ use anyqueue_worker::{Stage, TaskContext, Worker, resident_memory};
 
 use super::host::{has_ended, host_name, new_session};
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
+use super::usage::Usage;
 use super::watch::Watch;
 use super::{Registry, key_of};
 use crate::entry::{FORMAT, encode, unchanged, update};
@@ -22,18 +23,20 @@ const KEPT: Duration = Duration::from_mins(5);
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How a worker tells of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberOptions {
     /// From one beat to the next. Default: 5 s.
     pub every: Duration,
     /// How long a beat counts: a worker that is silent for longer is taken for dead. Default: 15 s.
     pub valid_for: Duration,
+    /// The application that it works for. On a machine that is [kept](Registry::dedicate) for another one it does not start. Default: none.
+    pub application: Option<String>,
 }
 
 impl Default for MemberOptions {
     fn default() -> Self {
-        Self { every: Duration::from_secs(5), valid_for: Duration::from_secs(15) }
+        Self { every: Duration::from_secs(5), valid_for: Duration::from_secs(15), application: None }
     }
 }
 
@@ -49,6 +52,13 @@ impl MemberOptions {
     #[must_use]
     pub const fn with_valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = valid_for;
+        self
+    }
+
+    /// Sets [`application`](Self::application): 1 to [`MAX_APPLICATION_BYTES`](super::MAX_APPLICATION_BYTES), without control characters.
+    #[must_use]
+    pub fn with_application(mut self, application: impl Into<String>) -> Self {
+        self.application = Some(application.into());
         self
     }
 
@@ -89,6 +99,7 @@ pub struct Member {
     options: MemberOptions,
     session: String,
     began: Instant,
+    usage: Usage,
     /// The content of the last beat that the store has taken.
     last: Option<Version>,
     /// Beats fail: said once.
@@ -103,7 +114,8 @@ impl Registry {
     /// registers with its first beat that arrives.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for times that do not fit, and if a living worker has the name: the error says where it runs.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for times that do not fit, if a living worker has the name: the error says where it runs; and if this
+    /// machine is [kept](Self::dedicate) for another application, which the error names.
     pub async fn join(&self, worker: &Worker, options: MemberOptions) -> Result<Member> {
         options.check()?;
         let clock = worker.queue().clock().clone();
@@ -115,13 +127,14 @@ impl Registry {
             options,
             session: new_session(),
             began: clock.now(),
+            usage: Usage::new(worker, clock.now()),
             clock,
             last: None,
             is_cut_off: false,
             is_displaced: false,
             asked: Ended::Unasked,
         };
-        match member.beat_in_time().await {
+        match member.enter().await {
             Err(error) if error.retry() == anyqueue::RetryClass::Never => Err(error),
             Ok(Some(other)) => Err(taken(&other)),
             beat => {
@@ -157,11 +170,16 @@ impl Member {
     }
 
     async fn turn(&mut self, watch: &mut Watch) {
+        self.usage.measure(&self.worker, self.clock.now());
         let beat = self.beat_in_time().await;
         self.note(&beat);
         if beat.is_ok() {
             let late = self.clock.sleep(self.patience());
-            tokio::select! { () = watch.look(&self.registry, &self.clock, &self.key) => {}, () = late => {} }
+            let look = watch.look(&self.registry, &self.clock, &self.key);
+            let seen = tokio::select! { seen = look => seen, () = late => None };
+            if let Some(elsewhere) = seen {
+                self.worker.balance(self.usage.beside(&self.worker, &elsewhere));
+            }
         }
     }
 
@@ -170,16 +188,17 @@ impl Member {
         self.options.valid_for / 3
     }
 
+    /// Sees whether it may work on this machine, then tells of itself for the first time.
+    async fn enter(&mut self) -> Result<Option<WorkerInfo>> {
+        let (registry, application) = (self.registry.clone(), self.options.application.clone());
+        let may = registry.check_node(application.as_deref());
+        in_time(&self.clock, self.patience(), may).await?;
+        self.beat_in_time().await
+    }
+
     async fn beat_in_time(&mut self) -> Result<Option<WorkerInfo>> {
         let (clock, patience) = (self.clock.clone(), self.patience());
-        tokio::select! {
-            biased;
-            beat = self.beat() => beat,
-            () = clock.sleep(patience) => {
-                let text = format!("no answer within {}", humantime::format_duration(patience));
-                Err(Error::new(ErrorKind::TimedOut, text))
-            }
-        }
+        in_time(&clock, patience, self.beat()).await
     }
 
     /// Tells of the worker, in one round trip unless there is something to hear. Returns who has the name, if that is another one that lives: its entry, and
@@ -265,10 +284,12 @@ impl Member {
             format: FORMAT,
             session: self.session.clone(),
             host: host_name(),
+            application: self.options.application.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state,
             partitions: Vec::new(),
+            used: Vec::new(),
             slots: self.worker.slots(),
             running: health.running,
             held: Vec::new(),
@@ -280,7 +301,7 @@ impl Member {
             order: None,
             cancel: Vec::new(),
         };
-        record.serve(self.worker.partitions().map(ToString::to_string));
+        record.serve(self.worker.partitions().map(ToString::to_string), self.usage.here());
         record.hold(self.worker.running().iter().map(|task| held(task, now)).collect());
         record
     }
@@ -328,6 +349,17 @@ impl Member {
             Ok((mine.map(|entry| Change::delete(self.key.clone(), unchanged(Some(entry)))), ()))
         });
         tokio::select! { _ = farewell => {}, () = self.clock.sleep(FAREWELL) => {} }
+    }
+}
+
+async fn in_time<T>(clock: &Clock, patience: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        biased;
+        end = call => end,
+        () = clock.sleep(patience) => {
+            let text = format!("no answer within {}", humantime::format_duration(patience));
+            Err(Error::new(ErrorKind::TimedOut, text))
+        }
     }
 }
 

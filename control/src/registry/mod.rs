@@ -5,8 +5,10 @@
 
 mod host;
 mod member;
+mod nodes;
 mod record;
 mod sweep;
+mod usage;
 mod watch;
 
 use std::time::SystemTime;
@@ -14,7 +16,9 @@ use std::time::SystemTime;
 use anyqueue::control::{Change, ControlStore, Entry, Key};
 use anyqueue::{Error, ErrorKind, MessageId, Result};
 
+pub use host::host_name;
 pub use member::{Ended, Member, MemberOptions};
+pub use nodes::{MAX_APPLICATION_BYTES, MAX_NODES, Node};
 pub use record::{HeldTask, Order, WorkerInfo, WorkerState};
 pub use sweep::LostWorker;
 

@@ -81,10 +81,15 @@ pub(crate) struct Record {
     /// Tells one process from another of the same name.
     pub(crate) session: String,
     pub(crate) host: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) application: Option<String>,
     pub(crate) pid: u32,
     pub(crate) version: String,
     pub(crate) state: WorkerState,
     pub(crate) partitions: Vec<String>,
+    /// How many thousandths of a slot each of them used on average since the beat before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) used: Vec<u64>,
     pub(crate) slots: usize,
     pub(crate) running: usize,
     pub(crate) held: Vec<HeldTask>,
@@ -128,10 +133,17 @@ impl Record {
         self.held = fitting(tasks, MAX_HELD_BYTES);
     }
 
-    /// The first of these, as many as fit.
-    pub(crate) fn serve(&mut self, partitions: impl Iterator<Item = String>) {
+    /// The first of these partitions, as many as fit, and how many slots they used.
+    pub(crate) fn serve(&mut self, partitions: impl Iterator<Item = String>, used: &[f64]) {
         self.partitions = fitting(partitions, MAX_PARTITIONS_BYTES);
+        let used = used.iter().map(|slots| thousandths(*slots)).take(self.partitions.len());
+        self.used = used.collect();
     }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+fn thousandths(slots: f64) -> u64 {
+    (slots * 1000.0).round() as u64
 }
 
 /// The first of these, as many as take this much as JSON. Measured, since what tasks say of themselves can be six times as long there.
@@ -152,6 +164,8 @@ pub struct WorkerInfo {
     pub name: String,
     /// The machine.
     pub host: String,
+    /// The application that it works for, if it said so.
+    pub application: Option<String>,
     /// The number of its process there.
     pub pid: u32,
     /// The release of this library that it runs.
@@ -183,6 +197,8 @@ pub struct WorkerInfo {
     pub cancel: Vec<MessageId>,
     #[serde(skip)]
     pub(crate) session: String,
+    #[serde(skip)]
+    pub(crate) used: Vec<u64>,
 }
 
 impl WorkerInfo {
@@ -199,6 +215,7 @@ impl WorkerInfo {
         Ok(Self {
             name: name.to_owned(),
             host: record.host,
+            application: record.application,
             pid: record.pid,
             version: record.version,
             state: record.state,
@@ -213,6 +230,7 @@ impl WorkerInfo {
             order: record.order,
             cancel,
             session: record.session,
+            used: record.used,
         })
     }
 }

@@ -7,6 +7,7 @@ use anyqueue::{Page, Result};
 use serde::{Deserialize, Serialize};
 
 use super::record::{HeldTask, WorkerInfo};
+use super::usage::{Elsewhere, add};
 use super::{MAX_WORKERS, Registry, WORKERS, key_of, name_of};
 use crate::entry::{FORMAT, decode, encode, version_of};
 
@@ -57,6 +58,8 @@ pub(super) struct Seen {
     pub(super) living: usize,
     /// In how long the first of them will have been silent for too long.
     pub(super) first_lapse: Option<Duration>,
+    /// What those use.
+    pub(super) elsewhere: Elsewhere,
     /// After which entry the next page begins; `None`: from the beginning.
     pub(super) next: Option<Key>,
 }
@@ -85,13 +88,15 @@ impl Registry {
         let found = self.store.list(WORKERS, Page::of(MAX_CONTROL_CHANGES).after(after)).await?;
         let is_last = found.value.len() < MAX_CONTROL_CHANGES;
         let next = found.value.last().filter(|_| !is_last).map(|entry| entry.key.clone());
-        let mut seen = Seen { lost: Vec::new(), living: 0, first_lapse: None, next };
+        let elsewhere = Elsewhere::new();
+        let mut seen = Seen { lost: Vec::new(), living: 0, first_lapse: None, elsewhere, next };
         for entry in found.value.iter().filter(|entry| Some(&entry.key) != own) {
             let name = name_of(&entry.key);
             let Ok(worker) = WorkerInfo::of(name, entry) else { continue };
             match worker.valid_until.duration_since(found.now) {
                 Ok(left) if !left.is_zero() => {
                     seen.living += 1;
+                    add(&mut seen.elsewhere, &worker);
                     seen.first_lapse = Some(seen.first_lapse.map_or(left, |first| first.min(left)));
                 }
                 // A name that no worker can have was put there by somebody else.

@@ -7,6 +7,7 @@ use anyqueue::control::Key;
 
 use super::Registry;
 use super::sweep::Seen;
+use super::usage::Elsewhere;
 
 /// How many living workers look as often as each alone would. Of more, each looks less often, so that the store is not asked more the more there are.
 const WATCHERS: f64 = 8.0;
@@ -17,24 +18,39 @@ pub(super) struct Watch {
     at: Instant,
     after: Option<Key>,
     valid_for: Duration,
+    /// What the workers of the pages so far use.
+    elsewhere: Elsewhere,
 }
 
 impl Watch {
     /// Begins somewhere within the time that a beat counts: members that start together do not look together.
     pub(super) fn new(now: Instant, valid_for: Duration) -> Self {
-        Self { at: now + valid_for.mul_f64(fastrand::f64()), after: None, valid_for }
+        Self {
+            at: now + valid_for.mul_f64(fastrand::f64()),
+            after: None,
+            valid_for,
+            elsewhere: Elsewhere::new(),
+        }
     }
 
-    /// Looks through one page, if it is time to. What fails, another member or the next look makes up for.
-    pub(super) async fn look(&mut self, registry: &Registry, clock: &Clock, own: &Key) {
+    /// Looks through one page, if it is time to. What fails, another member or the next look makes up for. After the last page it returns what all others use.
+    pub(super) async fn look(&mut self, registry: &Registry, clock: &Clock, own: &Key) -> Option<Elsewhere> {
         let now = clock.now();
         if now < self.at {
-            return;
+            return None;
         }
         self.at = now + self.valid_for;
-        let Ok(seen) = registry.sweep_page(self.after.take(), Some(own)).await else { return };
+        let after = self.after.take();
+        if after.is_none() {
+            self.elsewhere.clear();
+        }
+        let seen = registry.sweep_page(after, Some(own)).await.ok()?;
         self.at = now + self.until_next(&seen);
+        for (partition, slots) in seen.elsewhere {
+            *self.elsewhere.entry(partition).or_default() += slots;
+        }
         self.after = seen.next;
+        self.after.is_none().then(|| std::mem::take(&mut self.elsewhere))
     }
 
     /// Until the first of those seen will have been silent for too long, if it stays silent.

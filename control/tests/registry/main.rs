@@ -7,7 +7,9 @@
 )]
 
 mod bed;
+mod fair;
 mod faults;
 mod lost;
+mod nodes;
 mod orders;
 mod store;

@@ -28,6 +28,7 @@ impl Fetch {
         let mut reached = None;
         while *shared.stage.borrow() == Stage::Working && self.failed.is_none() {
             let now = shared.queue.clock().now();
+            self.meter.add(&shared.usage, now);
             if now >= self.next_tick {
                 self.tick(now);
             }
@@ -42,6 +43,7 @@ impl Fetch {
             if reached.is_some() || self.burst && self.is_done(&suspended) {
                 break;
             }
+            self.meter.begin(&shared.usage, now, |partition| shared.pool.slots_in(partition));
             let wake = self.wake_at(now);
             tokio::select! {
                 Some(pulled) = self.pulls.next() => self.finish_pull(pulled),

@@ -13,6 +13,7 @@ use crate::runner::LATE;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::telemetry::{PartitionMetrics, SeriesCache};
+use crate::usage::Meter;
 
 /// How often the loop goes round if nothing happens.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -32,6 +33,7 @@ pub(crate) struct Fetch {
     pub(super) partitions: Vec<PartitionState>,
     pub(super) pulls: FuturesUnordered<BoxFuture<'static, Pulled>>,
     pub(super) schedule: Schedule,
+    pub(super) meter: Meter,
     /// Slots that partitions reserve, in all.
     pub(super) reserved: usize,
     /// As many as there were when the loop last looked.
@@ -75,6 +77,7 @@ impl Fetch {
             partitions,
             pulls: FuturesUnordered::new(),
             schedule: Schedule::new(shared.config.sharing, shared.pool.slots(), weights),
+            meter: Meter::default(),
             reserved: 0,
             slots: 0,
             has_too_many: false,

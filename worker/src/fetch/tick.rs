@@ -11,6 +11,7 @@ impl Fetch {
     pub(super) fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
         self.ask_governor(now);
+        self.schedule.balance(self.shared.usage.told(now).as_deref().unwrap_or_default());
         self.check_memory();
         let stuck = self.stuck(now);
         self.end_overdue(now);

@@ -1,6 +1,7 @@
 //! `anyqueue workers`: who works, and what they are told.
 
 mod list;
+mod nodes;
 
 use anyqueue::MessageId;
 use anyqueue_control::registry::{Order, Registry};
@@ -52,6 +53,11 @@ enum Command {
     /// Removes the entry of a worker; one that lives comes back with its next beat
     #[command(after_help = "Example: anyqueue workers forget host-4711")]
     Forget(Named),
+    /// Lists the machines that are kept for one application
+    #[command(after_help = "Example: anyqueue workers nodes")]
+    Nodes,
+    Dedicate(nodes::Dedicate),
+    Release(nodes::Release),
 }
 
 #[derive(Args)]
@@ -74,8 +80,11 @@ struct Cancel {
 
 impl Workers {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        let queue = session.queue(Create::Never).await?;
-        let control = self.control.open(&queue, Create::Never).await?;
+        // A machine can be kept before anybody works.
+        let create =
+            if matches!(self.command, Command::Dedicate(_)) { Create::AsUrlSays } else { Create::Never };
+        let queue = session.queue(create).await?;
+        let control = self.control.open(&queue, create).await?;
         let registry = Registry::new(control.store.clone());
         let end = self.command.run(&registry, session.output).await;
         let (let_go, closed) = (control.close().await, queue.close().await);
@@ -102,6 +111,9 @@ impl Command {
                 let was_there = registry.forget(&name).await?;
                 told(&name, "forget", was_there, output)
             }
+            Self::Nodes => or_read_enough(nodes::list(registry, output).await),
+            Self::Dedicate(command) => command.run(registry, output).await,
+            Self::Release(command) => command.run(registry, output).await,
         }
     }
 }
