@@ -20,6 +20,7 @@ use crate::connections::{self, Room};
 use crate::error::ServerError;
 use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
+use crate::janitor;
 use crate::keys::{Keys, MIN_TOKEN_BYTES};
 use crate::pages;
 use crate::pins::Pins;
@@ -29,8 +30,6 @@ use crate::sessions::Sessions;
 use crate::timely::Timely;
 use crate::tls::Tls;
 
-/// How often what has ended is forgotten.
-const SWEEP: Duration = Duration::from_secs(1);
 /// The most actions on many tasks at once: each remembers up to 100,000 ids.
 const MAX_BULK: usize = 8;
 /// How long a slow client is waited for, unless something else is said.
@@ -253,7 +252,8 @@ impl Server {
         let ending = app.ending.clone();
         // Requests that wait and the sweeper end with the service, also if this future is dropped.
         let _ended = ending.clone().drop_guard();
-        tokio::spawn(sweep(app.clone()));
+        tokio::spawn(janitor::forget(app.clone()));
+        tokio::spawn(janitor::watch(app.clone()));
         tokio::spawn(async move { app.sampler.run(&app.ending).await });
         let told = async {
             end.cancelled().await;
@@ -265,14 +265,6 @@ impl Server {
             () = told => {}
         }
         Ok(())
-    }
-}
-
-async fn sweep(app: Arc<App>) {
-    while !app.ending.is_cancelled() {
-        tokio::time::sleep(SWEEP).await;
-        app.pins.sweep();
-        app.handed.sweep();
     }
 }
 

@@ -93,26 +93,33 @@ impl Settle {
                     Some(delay) => TaskError::after(delay, error),
                     None => TaskError::retry(error),
                 };
-                let failed = |message: &MessageData, count| {
-                    failed_attempt(&app.queue, message, count, &app.retry, kind, &error)
-                };
-                let (status, attempt) = match held {
-                    Held::Detached(delivery) => {
-                        failed(delivery.message_without_payload(), delivery.delivery_count())
-                    }
-                    Held::Pinned(pin) => match app.pins.get(*pin) {
-                        Some(pinned) => {
-                            let delivery = pinned.lock().await;
-                            failed(delivery.message(), delivery.delivery_count())
-                        }
-                        // It is lost, and nothing will be changed.
-                        None => (QueueMessageStatus::Failed, 1),
-                    },
-                };
+                let (status, attempt) = failed(app, held, kind, &error).await;
                 report = report.with_state(state).with_attempt(attempt);
                 status
             }
         };
         Ok((status, report))
+    }
+}
+
+/// What becomes of an attempt that failed, and which attempt it was.
+pub(crate) async fn failed(
+    app: &App,
+    held: &Held,
+    kind: FailureKind,
+    error: &TaskError,
+) -> (QueueMessageStatus, u32) {
+    let of =
+        |message: &MessageData, count| failed_attempt(&app.queue, message, count, &app.retry, kind, error);
+    match held {
+        Held::Detached(delivery) => of(delivery.message_without_payload(), delivery.delivery_count()),
+        Held::Pinned(pin) => match app.pins.get(*pin) {
+            Some(pinned) => {
+                let delivery = pinned.lock().await;
+                of(delivery.message(), delivery.delivery_count())
+            }
+            // It is lost, and nothing will be changed.
+            None => (QueueMessageStatus::Failed, 1),
+        },
     }
 }

@@ -7,10 +7,17 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::access;
 use crate::held::Held;
 
 /// The most workers whose last pull is remembered. Of one beyond that, what it did not receive comes back at its lease's end.
 const MAX_WORKERS: usize = 10_000;
+
+/// A worker as it is told from others: those with different tokens do not answer for each other.
+pub(crate) fn puller(worker: &str) -> String {
+    let who = access::caller().map(|access| access.name().to_owned()).unwrap_or_default();
+    format!("{who}\n{worker}")
+}
 
 /// The last pull of each worker.
 #[derive(Default)]

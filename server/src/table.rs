@@ -3,7 +3,7 @@
 use anyqueue_control::tokens::Right;
 use axum::http::Method;
 
-use crate::access::{Access, forbidden};
+use crate::access::{Access, caller, forbidden};
 use crate::problem::Answer;
 
 /// What is needed.
@@ -48,7 +48,11 @@ const ROWS: &[(&str, &str, Need)] = &[
     // A worker may work on any queue.
     ("GET", "/v1/workers", ForAll(Read)),
     ("GET", "/v1/workers/{worker}", ForAll(Read)),
-    ("DELETE", "/v1/workers/{worker}", ForAll(Manage)),
+    // What they hold is checked where it is named.
+    ("POST", "/v1/workers", Of(Work)),
+    ("POST", "/v1/workers/{worker}/beat", Of(Work)),
+    // A worker leaves with its session, others need the right to manage: it is checked there.
+    ("DELETE", "/v1/workers/{worker}", Token),
     ("POST", "/v1/workers/{worker}/{order}", ForAll(Manage)),
     ("PUT", "/v1/workers/{worker}/cancel", ForAll(Manage)),
     ("GET", "/v1/cron", Of(Read)),
@@ -120,6 +124,11 @@ impl Need {
             }
             Open | Token | Of(_) | ForAll(_) => Ok(()),
         }
+    }
+
+    /// The same of whoever asks now, where what is needed depends on more than the route.
+    pub(crate) fn check_caller(self) -> Answer<()> {
+        caller().map_or_else(|| Err(forbidden("nobody asks")), |access| self.check(&access))
     }
 }
 

@@ -107,6 +107,42 @@ async fn on_sqlite() {
 }
 
 #[tokio::test]
+async fn a_worker_beats_at_any_instance_and_any_other_misses_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let bed = async || Bed::over(open(&url).await).await;
+    let (first, second) = (bed().await, bed().await);
+    let said = json!({ "name": "w", "partitions": ["q"], "valid_ms": 2000 });
+    let session = first.client.post("/v1/workers", &said).await.ok()["session"].as_str().unwrap().to_owned();
+    let headers = [("content-type", "application/json"), ("worker-session", session.as_str())];
+    let beat = async |bed: &Bed, said: Value| {
+        bed.client.send("POST", "/v1/workers/w/beat", &headers, said.to_string().as_bytes()).await
+    };
+    let id = first.push("q", json!({ "payload": "x" })).await;
+    let held = first.pull("q").await["delivery"].clone();
+    // Orders are given at one instance and heard at the other.
+    first.client.send("POST", "/v1/workers/w/quiet", &[], b"").await.ok();
+    let heard = beat(&second, json!({ "held": [{ "delivery": held }], "lease_ms": 60_000 })).await.ok();
+    assert_eq!((&heard["order"], &heard["held"][0]["outcome"]), (&json!("quiet"), &json!("extended")));
+    assert_eq!(first.client.get("/v1/workers/w").await.ok()["held"][0]["id"], json!(id));
+    // Where it was heard of last is gone, too.
+    second.end().await;
+    let registry = anyqueue_control::registry::Registry::new(first.queue.control().unwrap());
+    let missed = async {
+        loop {
+            if let Some(lost) = registry.lost().await.unwrap().pop() {
+                return lost;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let lost = tokio::time::timeout(Duration::from_mins(1), missed).await.expect("the other misses it");
+    assert_eq!((lost.name.as_str(), &lost.held[0].id), ("w", &id));
+    assert_eq!(beat(&first, json!({})).await.status, 410);
+    first.end().await;
+}
+
+#[tokio::test]
 async fn on_postgres() {
     let server = provide(Postgres::new()).await.unwrap();
     let Some(url) = server.url() else { return };

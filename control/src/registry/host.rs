@@ -8,6 +8,9 @@ use super::record::WorkerInfo;
 /// Tells this process from every other, also from one that had its number.
 static PROCESS: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().to_string());
 
+/// How the session of a worker begins that somebody else tells of. Whether its process lives nobody here can tell: it says itself where it runs.
+pub(super) const EXTERNAL: &str = "external/";
+
 /// What tells a worker of this process from every other.
 pub(super) fn new_session() -> String {
     format!("{}/{}", *PROCESS, uuid::Uuid::new_v4())
@@ -16,7 +19,7 @@ pub(super) fn new_session() -> String {
 /// Whether the process of a worker is gone, as far as this machine can tell, though its beats still count: it is one of this machine that is not there, or
 /// whose number this process has now, as after a restart.
 pub(super) fn has_ended(other: &WorkerInfo) -> bool {
-    let is_here = other.host == host_name();
+    let is_here = other.host == host_name() && !other.session.starts_with(EXTERNAL);
     let is_mine = other.session.starts_with(&*PROCESS);
     let lives = || !cfg!(target_os = "linux") || Path::new(&format!("/proc/{}", other.pid)).exists();
     is_here && !is_mine && (other.pid == std::process::id() || !lives())

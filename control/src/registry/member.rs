@@ -12,13 +12,11 @@ use super::host::{has_ended, host_name, new_session};
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
 use super::usage::Usage;
 use super::watch::Watch;
-use super::{Registry, key_of};
+use super::{Registry, kept_for, key_of};
 use crate::entry::{FORMAT, encode, unchanged, update};
 
 /// How often one beat is tried that meets orders.
 const ROUNDS: usize = 5;
-/// How much longer than it counts a beat is kept, at least, so that it can be told what its worker held.
-const KEPT: Duration = Duration::from_mins(5);
 /// How long the removal of the entry may take at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -175,7 +173,7 @@ impl Member {
         self.note(&beat);
         if beat.is_ok() {
             let late = self.clock.sleep(self.patience());
-            let look = watch.look(&self.registry, &self.clock, &self.key);
+            let look = watch.look(&self.registry, &self.clock, Some(&self.key));
             let seen = tokio::select! { seen = look => seen, () = late => None };
             if let Some(elsewhere) = seen {
                 self.worker.balance(self.usage.beside(&self.worker, &elsewhere));
@@ -296,7 +294,7 @@ impl Member {
             memory_bytes: resident_memory(),
             up_ms: millis(now.saturating_duration_since(self.began)),
             valid_ms: millis(valid),
-            kept_ms: millis(KEPT.max(valid.saturating_mul(4))),
+            kept_ms: millis(kept_for(valid)),
             seen_ms: None,
             order: None,
             cancel: Vec::new(),

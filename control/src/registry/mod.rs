@@ -3,6 +3,7 @@
 //! Each worker has one entry of the [control store](anyqueue::control), `worker/<name>`, and writes it anew with each beat, in one round trip
 //! however many tasks it has. An order is written into that entry: then the next beat finds another content than it expects, and hears it.
 
+mod external;
 mod host;
 mod member;
 mod nodes;
@@ -11,11 +12,12 @@ mod sweep;
 mod usage;
 mod watch;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyqueue::control::{Change, ControlStore, Entry, Key};
 use anyqueue::{Error, ErrorKind, MessageId, Result};
 
+pub use external::{Admission, Beat, External, Heard};
 pub use host::host_name;
 pub use member::{Ended, Member, MemberOptions};
 pub use nodes::{MAX_APPLICATION_BYTES, MAX_NODES, Node};
@@ -26,6 +28,8 @@ use crate::entry::{decode, encode, unchanged, update};
 use record::Record;
 
 pub(crate) const WORKERS: &str = "worker/";
+/// How much longer than it counts a beat is kept, at least, so that it can be told what its worker held.
+const KEPT: Duration = Duration::from_mins(5);
 
 /// Workers that one list names at most.
 pub const MAX_WORKERS: usize = 10_000;
@@ -83,6 +87,11 @@ pub(crate) fn key_of(name: &str) -> Result<Key> {
         return Err(Error::invalid(format!("a worker's name of {} bytes: give it 1 to {most}", name.len())));
     }
     Key::new(format!("{WORKERS}{name}"))
+}
+
+/// How much longer than it counts a beat is kept.
+fn kept_for(valid: Duration) -> Duration {
+    KEPT.max(valid.saturating_mul(4))
 }
 
 pub(crate) fn name_of(key: &Key) -> &str {

@@ -74,6 +74,35 @@ pub struct HeldTask {
     pub progress: Option<String>,
 }
 
+impl HeldTask {
+    /// A task that somebody else runs.
+    #[must_use]
+    pub fn new(partition: impl Into<String>, id: MessageId, kind: impl Into<String>) -> Self {
+        Self {
+            partition: partition.into(),
+            id: id.to_string(),
+            kind: kind.into(),
+            attempt: 1,
+            ran_ms: 0,
+            progress: None,
+        }
+    }
+
+    /// Which attempt it is, from 1, and for how long it has run.
+    #[must_use]
+    pub fn with_run(mut self, attempt: u32, ran: Duration) -> Self {
+        (self.attempt, self.ran_ms) = (attempt, u64::try_from(ran.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// How far it has come, in its own words.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Option<String>) -> Self {
+        self.progress = progress;
+        self
+    }
+}
+
 /// What the entry of a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {

@@ -1,4 +1,4 @@
-//! When a member looks for the dead.
+//! When it is looked for the dead.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,10 @@ use super::usage::Elsewhere;
 
 /// How many living workers look as often as each alone would. Of more, each looks less often, so that the store is not asked more the more there are.
 const WATCHERS: f64 = 8.0;
+/// How long a look may take of somebody who has nothing else to do.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
-/// Where a member looks next, and when.
+/// Where somebody looks next, and when.
 #[derive(Debug)]
 pub(super) struct Watch {
     at: Instant,
@@ -20,6 +22,19 @@ pub(super) struct Watch {
     valid_for: Duration,
     /// What the workers of the pages so far use.
     elsewhere: Elsewhere,
+}
+
+impl Registry {
+    /// Looks for workers that are silent, and removes them, until it is dropped: members do that among themselves, and those who [admit](Self::admit) others
+    /// do it for them. At least once in `every`, if few workers live; what fails, the next look makes up for.
+    pub async fn watch(&self, clock: &Clock, every: Duration) {
+        let mut watch = Watch::new(clock.now(), every);
+        loop {
+            clock.sleep_until(watch.at).await;
+            let late = clock.sleep(LONGEST_LOOK);
+            tokio::select! { _ = watch.look(self, clock, None) => {}, () = late => {} }
+        }
+    }
 }
 
 impl Watch {
@@ -34,7 +49,7 @@ impl Watch {
     }
 
     /// Looks through one page, if it is time to. What fails, another member or the next look makes up for. After the last page it returns what all others use.
-    pub(super) async fn look(&mut self, registry: &Registry, clock: &Clock, own: &Key) -> Option<Elsewhere> {
+    pub(super) async fn look(&mut self, registry: &Registry, clock: &Clock, own: Option<&Key>) -> Option<Elsewhere> {
         let now = clock.now();
         if now < self.at {
             return None;
@@ -44,7 +59,7 @@ impl Watch {
         if after.is_none() {
             self.elsewhere.clear();
         }
-        let seen = registry.sweep_page(after, Some(own)).await.ok()?;
+        let seen = registry.sweep_page(after, own).await.ok()?;
         self.at = now + self.until_next(&seen);
         for (partition, slots) in seen.elsewhere {
             *self.elsewhere.entry(partition).or_default() += slots;

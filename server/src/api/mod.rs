@@ -1,16 +1,20 @@
 //! The requests, by what they concern.
 
+mod beat;
 mod bulk;
 mod cron;
 mod dead;
 mod events;
 mod health;
+mod heard;
 mod limits;
 mod messages;
 mod partitions;
 mod pull;
 mod push;
+mod register;
 mod schedule;
+mod session;
 mod settle;
 mod tasks;
 mod tokens;
@@ -67,7 +71,8 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tasks::result))
         .routes(routes!(tasks::cancel))
         .routes(routes!(tasks::retry))
-        .routes(routes!(workers::list))
+        .routes(routes!(workers::list, register::register))
+        .routes(routes!(beat::beat))
         .routes(routes!(workers::show, workers::forget))
         .routes(routes!(workers::order))
         .routes(routes!(workers::cancel))

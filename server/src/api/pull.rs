@@ -12,9 +12,9 @@ use futures_util::future::select_all;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access;
 use crate::app::App;
 use crate::body::{GiveBack, HandOut};
+use crate::handed::puller;
 use crate::held::Held;
 use crate::problem::{Answer, Problem};
 use crate::wire::{About, Content, Json, MAX_ITEMS, millis, partition};
@@ -24,7 +24,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The most queues in one pull.
 const MAX_PARTITIONS: usize = 64;
 /// The longest name of a worker, in bytes.
-const MAX_WORKER_BYTES: usize = 256;
+pub(crate) const MAX_WORKER_BYTES: usize = 256;
 
 /// What to pull.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -95,9 +95,7 @@ pub(crate) struct Handed {
 pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>) -> Answer<Response> {
     app.writable()?;
     let checked = request.check()?;
-    // Workers with different tokens do not answer for each other.
-    let who = access::caller().map(|access| access.name().to_owned()).unwrap_or_default();
-    let worker = request.worker.as_ref().map(|worker| format!("{who}\n{worker}"));
+    let worker = request.worker.as_deref().map(puller);
     if let Some(worker) = &worker {
         let unreceived = app.handed.unreceived(worker, request.received.as_deref());
         app.give_back(unreceived).await;

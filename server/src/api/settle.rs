@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::fate::Settle;
 use crate::held::Held;
+use crate::overdue::{self, Holder};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Items, answers};
 
@@ -97,7 +98,8 @@ impl From<anyqueue::Result<ExtendOutcome>> for ExtendAnswer {
     }
 }
 
-/// Extends leases, each with an answer of its own, in order.
+/// Extends leases, each with an answer of its own, in order. What has run for longer than its `max_duration_ms` is not extended: it is
+/// ended as `timed_out`, and the answer is `lost`.
 #[utoipa::path(
     post, path = "/v1/extend", operation_id = "extend", tag = "work",
     request_body = Vec<Extend>,
@@ -114,7 +116,7 @@ pub(crate) async fn extend(
         .zip(&items)
         .filter_map(|(held, item)| Some((held.as_ref().ok()?, Duration::from_millis(item.lease_ms))))
         .collect();
-    let mut extended = app.extend(&held).await.into_iter();
+    let mut extended = overdue::extend(&app, &held, Holder { worker: None, retries: true }).await.into_iter();
     drop(held);
     let all: Vec<ExtendAnswer> = opened
         .into_iter()

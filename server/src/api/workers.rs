@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use anyqueue_control::registry::{Order, WorkerInfo};
+use anyqueue_control::tokens::Right;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::session::{SESSION, gone, session};
 use crate::app::App;
 use crate::problem::{Answer, Problem};
+use crate::table::Need;
 use crate::wire::{Json, Path, message_id, millis, time_text};
 
 /// A worker.
@@ -142,13 +145,32 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Forgets a worker that is known to be gone. One that lives registers again.
+/// Forgets a worker that is known to be gone. One that lives registers again. A worker that ends says so itself with this, and its `worker-session`: then
+/// nothing happens to another one that has its name by now.
 #[utoipa::path(
     delete, path = "/v1/workers/{worker}", operation_id = "forget_worker", tag = "workers",
-    params(("worker" = String, Path, description = "Its name.")),
-    responses((status = 204, description = "It is forgotten."), (status = 404, description = "There is none.", body = Problem))
+    params(
+        ("worker" = String, Path, description = "Its name."),
+        ("worker-session" = Option<String>, Header, description = "What it got when it registered.")
+    ),
+    responses(
+        (status = 204, description = "It is forgotten."),
+        (status = 404, description = "There is none.", body = Problem),
+        (status = 410, description = "It is not registered any more.", body = Problem)
+    )
 )]
-pub(crate) async fn forget(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
+pub(crate) async fn forget(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Answer<StatusCode> {
     app.writable()?;
+    let leaves = headers.contains_key(SESSION);
+    let need = if leaves { Need::Of(Right::Work) } else { Need::ForAll(Right::Manage) };
+    need.check_caller()?;
+    if leaves {
+        let was_there = app.registry()?.leave(&name, &session(&headers)?).await?;
+        return if was_there { Ok(StatusCode::NO_CONTENT) } else { Err(gone(&name)) };
+    }
     if app.registry()?.forget(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
 }

@@ -33,7 +33,7 @@ fn needed(operation: &str) -> Option<&'static str> {
     match operation {
         "livez" | "readyz" | "openapi" | "preview_schedule" => None,
         "push" => Some("push"),
-        "pull" | "settle" | "extend" => Some("work"),
+        "pull" | "settle" | "extend" | "register_worker" | "beat" => Some("work"),
         "list_tokens" | "show_token" | "create_token" | "delete_token" => Some("admin"),
         "list_partitions" | "show_partition" | "browse_messages" | "list_dead_letters" | "list_tasks"
         | "count_tasks" | "show_task" | "wait_for_result" | "list_workers" | "show_worker"

@@ -1,0 +1,279 @@
+//! Workers that somebody else tells of: those of other languages, for which a service over HTTP beats.
+
+use std::time::Duration;
+
+use anyqueue::control::{Applied, Change, Expect, Stamped};
+use anyqueue::{Error, ErrorKind, MessageId, Result};
+use sha2::{Digest as _, Sha256};
+
+use super::host::{EXTERNAL, has_ended};
+use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
+use super::{Registry, kept_for, key_of};
+use crate::entry::{FORMAT, decode, encode, unchanged, update};
+
+/// How often a change is tried that meets the changes of others.
+const ROUNDS: usize = 16;
+/// The most bytes of what a worker says of its machine, and of its release.
+const MAX_TEXT_BYTES: usize = 256;
+/// For how long a beat may count.
+const VALID: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
+
+/// A worker that somebody else tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it is unknown until it is admitted: see `Registry::admit`"]
+pub struct External {
+    name: String,
+    host: String,
+    pid: u32,
+    version: String,
+    partitions: Vec<String>,
+    slots: usize,
+    valid_for: Duration,
+}
+
+impl External {
+    /// A worker of this name, with one slot, whose beats count for 15 s.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            host: "unknown".to_owned(),
+            pid: 0,
+            version: String::new(),
+            partitions: Vec::new(),
+            slots: 1,
+            valid_for: Duration::from_secs(15),
+        }
+    }
+
+    /// Where it runs: the machine, and the number of its process there; 0 if that is not known.
+    pub fn with_host(mut self, host: impl Into<String>, pid: u32) -> Self {
+        (self.host, self.pid) = (host.into(), pid);
+        self
+    }
+
+    /// The release of the client that it runs.
+    pub fn with_version(mut self, version: impl Into<String>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// What it serves.
+    pub fn with_partitions(mut self, partitions: Vec<String>) -> Self {
+        self.partitions = partitions;
+        self
+    }
+
+    /// How many tasks it runs at once.
+    pub const fn with_slots(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// For how long a beat counts: a worker that is silent for longer is taken for dead. From a second to an hour.
+    pub const fn with_valid_for(mut self, valid_for: Duration) -> Self {
+        self.valid_for = valid_for;
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let longest = self.host.len().max(self.version.len());
+        if longest > MAX_TEXT_BYTES {
+            let text =
+                format!("a worker's host or version of {longest} bytes: give it at most {MAX_TEXT_BYTES}");
+            return Err(Error::invalid(text));
+        }
+        if !VALID.contains(&self.valid_for) {
+            let valid = humantime::format_duration(self.valid_for);
+            return Err(Error::invalid(format!("a beat that counts for {valid}: from a second to an hour")));
+        }
+        Ok(())
+    }
+
+    fn record(&self, session: &str) -> Record {
+        let mut record = Record {
+            format: FORMAT,
+            session: hashed(session),
+            host: self.host.clone(),
+            application: None,
+            pid: self.pid,
+            version: self.version.clone(),
+            state: WorkerState::Working,
+            partitions: Vec::new(),
+            used: Vec::new(),
+            slots: self.slots,
+            running: 0,
+            held: Vec::new(),
+            memory_bytes: None,
+            up_ms: 0,
+            valid_ms: millis(self.valid_for),
+            kept_ms: millis(kept_for(self.valid_for)),
+            seen_ms: None,
+            order: None,
+            cancel: Vec::new(),
+        };
+        record.serve(self.partitions.iter().cloned(), &[]);
+        record
+    }
+}
+
+/// What became of an admission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Admission {
+    /// It is registered, and shows with this secret that it is the one.
+    Admitted {
+        /// The secret. The store has only its hash.
+        session: String,
+    },
+    /// A living worker has the name.
+    Taken(Box<WorkerInfo>),
+}
+
+/// What a worker tells of itself with a beat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Beat {
+    /// How it is.
+    pub state: WorkerState,
+    /// The tasks that it runs; those that ran for longest are shown, up to 512.
+    pub held: Vec<HeldTask>,
+    /// Resident memory of its process, in bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Beat {
+    /// A beat of a worker that is so and holds these.
+    #[must_use]
+    pub const fn new(state: WorkerState, held: Vec<HeldTask>, memory_bytes: Option<u64>) -> Self {
+        Self { state, held, memory_bytes }
+    }
+}
+
+/// What a worker hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Heard {
+    /// What it is to do. It is said again with each beat until the worker says that it is so.
+    pub order: Option<Order>,
+    /// Which of the tasks that it holds it is to stop; said again as long as it holds them.
+    pub cancel: Vec<MessageId>,
+    /// For how long the beat counts.
+    pub valid_for: Duration,
+}
+
+impl Registry {
+    /// Registers a worker for which somebody else will [beat](Self::beat).
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for what it says of itself, or the server's: then it may be registered, until its first beat is missed.
+    pub async fn admit(&self, worker: &External) -> Result<Admission> {
+        worker.check()?;
+        let (key, session) = (key_of(&worker.name)?, uuid::Uuid::new_v4().simple().to_string());
+        let record = worker.record(&session);
+        for _ in 0..ROUNDS {
+            let change = Change::put(key.clone(), Expect::Absent, encode(&record)?).with_ttl(record.ttl());
+            let Stamped { value: applied, now } = self.store.apply(change).await?;
+            let Applied::Conflict(there) = applied else { return Ok(Admission::Admitted { session }) };
+            let Some(entry) = there else { continue };
+            // What cannot be read stands in nobody's way.
+            match WorkerInfo::of(&worker.name, &entry) {
+                Ok(other) if !other.is_lost(now) && !has_ended(&other) => {
+                    return Ok(Admission::Taken(Box::new(other)));
+                }
+                Ok(other) => {
+                    self.bury(&entry, &other).await?;
+                }
+                Err(_) => {
+                    let unread = Change::delete(key.clone(), unchanged(Some(&entry)));
+                    let _ = self.store.apply(unread).await?;
+                }
+            }
+        }
+        let text = format!("others change the entry of the worker {} all the time: try again", worker.name);
+        Err(Error::new(ErrorKind::Unavailable, text))
+    }
+
+    /// Tells of a worker that was [admitted](Self::admit), and returns what it is to hear. `None`: it was silent for too long, was forgotten, or another one
+    /// has its name: it has to register anew.
+    ///
+    /// # Errors
+    /// The server's. The same beat again is harmless.
+    pub async fn beat(&self, name: &str, session: &str, beat: &Beat) -> Result<Option<Heard>> {
+        let (key, session) = (key_of(name)?, hashed(session));
+        let Stamped { value: mut there, now } = self.store.get(&key).await?;
+        for _ in 0..ROUNDS {
+            let Some(entry) = there else { return Ok(None) };
+            let info = WorkerInfo::of(name, &entry)?;
+            if info.session != session {
+                return Ok(None);
+            }
+            if info.is_lost(now) {
+                self.bury(&entry, &info).await?;
+                return Ok(None);
+            }
+            let mut record: Record = decode(&entry)?;
+            let since = now.duration_since(info.seen_at).unwrap_or_default();
+            record.up_ms = record.up_ms.saturating_add(millis(since));
+            record.tell(beat);
+            let heard = Heard {
+                order: record.order,
+                cancel: record.cancel.iter().filter_map(|id| id.parse().ok()).collect(),
+                valid_for: Duration::from_millis(record.valid_ms),
+            };
+            let change = Change::put(key.clone(), unchanged(Some(&entry)), encode(&record)?);
+            match self.store.apply(change.with_ttl(record.ttl())).await?.value {
+                Applied::Done => return Ok(Some(heard)),
+                Applied::Conflict(instead) => there = instead,
+            }
+        }
+        let text = format!("others change the entry of the worker {name} all the time: try again");
+        Err(Error::new(ErrorKind::Unavailable, text))
+    }
+
+    /// Removes a worker that ends in order. Returns whether it was there, and this one.
+    ///
+    /// # Errors
+    /// The server's. The same again is harmless.
+    pub async fn leave(&self, name: &str, session: &str) -> Result<bool> {
+        let (key, session) = (key_of(name)?, hashed(session));
+        update(&self.store, &key, |there| {
+            let is_it = |entry: &&_| WorkerInfo::of(name, entry).is_ok_and(|found| found.session == session);
+            let change = there.filter(is_it).map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
+            let was_there = change.is_some();
+            Ok((change, was_there))
+        })
+        .await
+    }
+}
+
+impl Record {
+    /// What the worker tells, and what it has heard as that shows: an answer can be lost, so what it does not yet do stays said.
+    fn tell(&mut self, beat: &Beat) {
+        self.state = beat.state;
+        self.running = beat.held.len();
+        self.memory_bytes = beat.memory_bytes;
+        // The end of the entry says when it was heard of.
+        self.seen_ms = None;
+        let is_done = match self.order {
+            Some(Order::Quiet) => beat.state != WorkerState::Working,
+            Some(Order::Resume) => beat.state == WorkerState::Working,
+            Some(Order::Stop | Order::Recycle) | None => false,
+        };
+        if is_done {
+            self.order = None;
+        }
+        self.cancel.retain(|id| beat.held.iter().any(|held| held.id == *id));
+        self.hold(beat.held.clone());
+    }
+}
+
+/// What the store knows of a secret. Whoever reads the store cannot beat with it.
+fn hashed(session: &str) -> String {
+    let digest = Sha256::digest(session.as_bytes());
+    let hex: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{EXTERNAL}{}", hex.concat())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

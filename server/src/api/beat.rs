@@ -1,0 +1,170 @@
+//! Workers in other languages tell of themselves and of what they hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue_control::registry::{Beat, HeldTask, WorkerState};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use futures_util::future::join_all;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::heard::{HeardAnswer, LeaseAnswer};
+use super::session::{gone, session};
+use super::settle::ExtendAnswer;
+use crate::app::App;
+use crate::handed::puller;
+use crate::held::Held;
+use crate::overdue::{self, Holder};
+use crate::problem::{Answer, Problem};
+use crate::shown::shown;
+use crate::wire::{Json, Path};
+
+/// The most deliveries that one beat names, as many as the registry shows.
+const MAX_HELD: usize = 512;
+/// The most bytes of what a worker says of the progress of one task.
+const MAX_PROGRESS_BYTES: usize = 1024;
+
+/// How a worker says that it is.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Condition {
+    /// It takes on tasks.
+    #[default]
+    Working,
+    /// It takes on nothing new.
+    Quiet,
+    /// It ends.
+    Draining,
+}
+
+impl From<Condition> for WorkerState {
+    fn from(condition: Condition) -> Self {
+        match condition {
+            Condition::Working => Self::Working,
+            Condition::Quiet => Self::Quiet,
+            Condition::Draining => Self::Draining,
+        }
+    }
+}
+
+/// What a worker tells.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Told {
+    /// How it is; by default `working`. An order is said again until this shows that it was heard.
+    #[serde(default)]
+    state: Condition,
+    /// What it holds, up to 512.
+    #[serde(default)]
+    held: Vec<HeldDelivery>,
+    /// For how long what it holds is to be its own from now, in milliseconds. Without it leases are left as they are.
+    #[serde(default)]
+    lease_ms: Option<u64>,
+    /// The `pull` of the last answer that arrived, or empty if none has: what was sent since and did not arrive goes back at once. Say it only while no pull
+    /// is under way.
+    #[serde(default)]
+    received: Option<String>,
+    /// Resident memory of its process, in bytes.
+    #[serde(default)]
+    memory_bytes: Option<u64>,
+}
+
+/// A delivery that a worker holds.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeldDelivery {
+    /// What a pull returned.
+    delivery: String,
+    /// How far it has come, in its own words; up to 1024 bytes.
+    #[serde(default)]
+    progress: Option<String>,
+}
+
+/// A worker tells of itself and of what it holds, and hears what it is to do. One round trip does all that a worker needs between its pulls: it can extend all
+/// leases, and says which pull arrived. What has run for longer than its `max_duration_ms` is ended as `timed_out`, and the answer for it is `lost`.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker}/beat", operation_id = "beat", tag = "workers",
+    params(
+        ("worker" = String, Path, description = "Its name."),
+        ("worker-session" = String, Header, description = "What it got when it registered.")
+    ),
+    request_body = Told,
+    responses(
+        (status = 200, description = "What it is to do.", body = HeardAnswer),
+        (status = 410, description = "It is not registered any more: it has to register anew. What it holds is still its own until the leases end.", body = Problem)
+    )
+)]
+pub(crate) async fn beat(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Json(told): Json<Told>,
+) -> Answer<Json<HeardAnswer>> {
+    app.writable()?;
+    let session = session(&headers)?;
+    told.check()?;
+    let registry = app.registry()?;
+    if let Some(received) = &told.received {
+        app.give_back(app.handed.unreceived(&puller(&name), Some(received))).await;
+    }
+    // Before the registry is asked: if that is away, leases go on.
+    let held = held(&app, &name, &told).await;
+    let state = told.state.into();
+    let tasks = held.iter().filter(|(_, lease)| !matches!(lease, LeaseAnswer::Lost));
+    let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), told.memory_bytes);
+    let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
+    Ok(Json(HeardAnswer::of(&heard, state, held)))
+}
+
+impl Told {
+    fn check(&self) -> Answer<()> {
+        if self.held.len() > MAX_HELD {
+            let text = format!("more than {MAX_HELD} held: name those that ran for longest");
+            return Err(Problem::invalid(text));
+        }
+        let longest = self.held.iter().filter_map(|held| held.progress.as_ref().map(String::len)).max();
+        if longest.is_some_and(|bytes| bytes > MAX_PROGRESS_BYTES) {
+            return Err(Problem::invalid(format!("a progress of more than {MAX_PROGRESS_BYTES} bytes")));
+        }
+        Ok(())
+    }
+}
+
+/// What the registry shows of each that is named, and what became of its lease.
+async fn held(app: &App, name: &str, told: &Told) -> Vec<(Option<HeldTask>, LeaseAnswer)> {
+    let opened: Vec<Answer<Held>> = told.held.iter().map(|held| app.open(&held.delivery)).collect();
+    // Looked at before: what is ended here is not kept any more.
+    let tasks = join_all(opened.iter().map(|held| async { shown(app, held.as_ref().ok()?).await })).await;
+    let leases = leases(app, name, opened, told.lease_ms.map(Duration::from_millis)).await;
+    let tasks = tasks.into_iter().zip(&told.held);
+    let tasks = tasks.map(|(task, held)| Some(task?.with_progress(held.progress.clone())));
+    tasks.zip(leases).collect()
+}
+
+/// Extends what is held, or only ends what has run for too long.
+async fn leases(
+    app: &App,
+    name: &str,
+    opened: Vec<Answer<Held>>,
+    lease: Option<Duration>,
+) -> Vec<LeaseAnswer> {
+    let held: Vec<&Held> = opened.iter().filter_map(|held| held.as_ref().ok()).collect();
+    let by = Holder { worker: Some(name), retries: true };
+    let outcomes = match lease {
+        Some(lease) => {
+            let all: Vec<(&Held, Duration)> = held.into_iter().map(|held| (held, lease)).collect();
+            overdue::extend(app, &all, by).await.into_iter().map(Some).collect()
+        }
+        None => overdue::end(app, &held, by).await,
+    };
+    let mut outcomes = outcomes.into_iter();
+    let answer = |held: Answer<Held>| match held {
+        Ok(_) => {
+            outcomes.next().flatten().map_or(LeaseAnswer::Unchanged, |one| ExtendAnswer::from(one).into())
+        }
+        Err(problem) => LeaseAnswer::Error { problem },
+    };
+    opened.into_iter().map(answer).collect()
+}

@@ -1,0 +1,99 @@
+//! What a worker in another language hears when it tells of itself.
+
+use std::collections::HashSet;
+
+use anyqueue_control::registry::{Heard, HeldTask, Order, WorkerState};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::settle::ExtendAnswer;
+use crate::problem::Problem;
+use crate::wire::millis;
+
+/// What a worker is to do.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Command {
+    /// Take on tasks.
+    GoOn,
+    /// Take on nothing new, and go on with what you hold.
+    Quiet,
+    /// Take on nothing new, and end when what you hold has ended.
+    Stop,
+    /// The same; whoever started you is to start you anew.
+    Recycle,
+}
+
+impl Command {
+    /// What it has heard before, as its state shows, holds until something else is said.
+    fn of(order: Option<Order>, state: WorkerState) -> Self {
+        match (order, state) {
+            (Some(Order::Recycle), _) => Self::Recycle,
+            (Some(Order::Stop), _) | (None, WorkerState::Draining) => Self::Stop,
+            (Some(Order::Quiet), _) | (None, WorkerState::Quiet) => Self::Quiet,
+            _ => Self::GoOn,
+        }
+    }
+}
+
+/// What became of the lease of what a worker holds.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum LeaseAnswer {
+    /// It was left as it is.
+    Unchanged,
+    /// It is yours for as long as you said.
+    Extended,
+    /// The same, and somebody wants the task to be cancelled.
+    CancelRequested,
+    /// Its lease had ended before, or its `max_duration_ms` is over: stop working on it.
+    Lost,
+    /// Not done, or not known to be.
+    Error {
+        /// Why.
+        problem: Problem,
+    },
+}
+
+impl From<ExtendAnswer> for LeaseAnswer {
+    fn from(answer: ExtendAnswer) -> Self {
+        match answer {
+            ExtendAnswer::Extended => Self::Extended,
+            ExtendAnswer::CancelRequested => Self::CancelRequested,
+            ExtendAnswer::Lost => Self::Lost,
+            ExtendAnswer::Error { problem } => Self::Error { problem },
+        }
+    }
+}
+
+/// What a worker hears.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeardAnswer {
+    /// What it is to do.
+    order: Command,
+    /// The ids of those tasks it holds that somebody wants to be cancelled.
+    cancel: Vec<String>,
+    /// What became of each lease, in order.
+    held: Vec<LeaseAnswer>,
+    /// For how long this beat counts, in milliseconds.
+    valid_ms: u64,
+}
+
+impl HeardAnswer {
+    /// Each of the tasks with what became of its lease.
+    pub(crate) fn of(heard: &Heard, state: WorkerState, held: Vec<(Option<HeldTask>, LeaseAnswer)>) -> Self {
+        let ordered: HashSet<String> = heard.cancel.iter().map(ToString::to_string).collect();
+        let is_wanted = |task: &HeldTask, lease: &LeaseAnswer| {
+            ordered.contains(&task.id) || matches!(lease, LeaseAnswer::CancelRequested)
+        };
+        let cancelled = held.iter().filter_map(|(task, lease)| {
+            task.as_ref().filter(|task| is_wanted(task, lease)).map(|task| task.id.clone())
+        });
+        Self {
+            order: Command::of(heard.order, state),
+            cancel: cancelled.collect(),
+            held: held.into_iter().map(|(_, lease)| lease).collect(),
+            valid_ms: millis(heard.valid_for),
+        }
+    }
+}

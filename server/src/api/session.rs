@@ -1,0 +1,25 @@
+//! How a worker that registered over HTTP shows that it is the one.
+
+use axum::http::{HeaderMap, StatusCode};
+
+use crate::problem::{Answer, Problem};
+
+/// The header with what it got when it registered.
+pub(crate) const SESSION: &str = "worker-session";
+
+pub(crate) fn session(headers: &HeaderMap) -> Answer<String> {
+    let text = headers.get(SESSION).and_then(|value| value.to_str().ok());
+    text.map(str::to_owned).ok_or_else(|| {
+        Problem::invalid(format!("send the session that POST /v1/workers returned in the header {SESSION}"))
+    })
+}
+
+pub(crate) fn gone(name: &str) -> Problem {
+    Problem::new(
+        StatusCode::GONE,
+        "gone",
+        format!(
+            "the worker {name:?} of this session is not registered any more: it was silent for too long, was forgotten, or has ended; register anew"
+        ),
+    )
+}
