@@ -1,6 +1,7 @@
 """Holds what handlers work on."""
 
 import logging
+import math
 import threading
 import time
 from typing import Callable, Dict, List, Optional
@@ -62,11 +63,19 @@ class Keeper:
                 now = time.monotonic()
                 for task in [task for task in self._due if task._until <= now]:
                     self._lose(task)
+                for task in [task for task in self._due if self._deadline(task) <= now]:
+                    task._time_out()
                 due = [task for task, at in self._due.items() if at <= now]
                 if due:
                     return due
-                self._changed.wait(min((at - now for at in self._due.values()), default=None))
+                nearest = min((min(at, self._deadline(task)) for task, at in self._due.items()), default=math.inf)
+                self._changed.wait(None if nearest == math.inf else nearest - now)
             return None
+
+    @staticmethod
+    def _deadline(task: Task) -> float:
+        """When it is to be asked to stop, unless it has been."""
+        return math.inf if task._deadline is None or task._timed_out else task._deadline
 
     def _extend(self, client: Client, due: List[Task]) -> bool:
         """Whether all could be asked for."""

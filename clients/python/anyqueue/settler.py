@@ -28,6 +28,8 @@ def run_handler(handler: Optional[Callable[[Task], Any]], task: Task) -> Json:
         return {"status": "cancelled"}
     except BaseException as error:  # `SystemExit` too: it would end the thread, and the task would come again forever.
         LOG.warning("%s failed", task.id, exc_info=True)
+        if task.timed_out:
+            return {"status": "timed_out", "error": f"{type(error).__name__}: {error}"}
         return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
     return {"status": "processed"} if result is None else {"status": "processed", "result": result}
 

@@ -38,6 +38,10 @@ class Task:
         # For how long it is held each time, and until when it is, by `time.monotonic`.
         self._lease = lease or granted
         self._until = time.monotonic() + granted
+        # When it has run for as long as it may, by the same clock.
+        most = message.get("max_duration_ms")
+        self._deadline: Optional[float] = None if most is None else time.monotonic() + most / 1000
+        self._timed_out = False
         self._cancel_requested = False
         self._lost = False
         self._asked = threading.Event()
@@ -62,12 +66,21 @@ class Task:
         """It is not held any more, and somebody else may have it now: stop. Nothing is settled."""
         return self._lost
 
+    @property
+    def timed_out(self) -> bool:
+        """It has run for as long as its `max_duration_ms` allows: stop, and raise anything. A few seconds later the service ends it."""
+        return self._timed_out
+
     def wait(self, seconds: float) -> bool:
         """Waits until it is asked to stop, at most for so long; whether it is. Use it in place of `time.sleep`."""
         return self._asked.wait(seconds)
 
     def _ask_to_cancel(self) -> None:
         self._cancel_requested = True
+        self._asked.set()
+
+    def _time_out(self) -> None:
+        self._timed_out = True
         self._asked.set()
 
     def _lose(self) -> None:

@@ -1,6 +1,7 @@
 """The worker against a service that runs."""
 
 import threading
+import time
 from typing import Any, Dict, List
 
 from anyqueue import Cancel, Poison, Postpone, Problem, Task, Worker
@@ -118,6 +119,34 @@ class HoldTest(ServiceTest):
         blocked.raises = Cancel()
         blocked.release.set()
         self.assertEqual(self.client.result(self.queue, id, wait=PATIENCE)["state"], "cancelled")
+
+    @where_supported
+    def test_a_task_that_has_run_for_as_long_as_it_may_is_asked_to_stop_and_times_out(self) -> None:
+        self.client.dead_letters(self.queue)
+        id = self.push(payload="x", max_duration_ms=200, max_retries=0)
+        blocked = self.blocked(lease=60.0)
+        task = blocked.next()
+        self.assertTrue(task.wait(PATIENCE))
+        self.assertEqual((task.timed_out, task.cancel_requested, task.lost), (True, False, False))
+        blocked.raises = RuntimeError("given up")
+        blocked.release.set()
+        dead = self.dead()
+        self.assertEqual([one["id"] for one in dead], [id])
+        self.assertRegex(str(dead[0]["reason"]), "timed_out.*given up")
+
+    @where_supported
+    def test_a_task_whose_handler_does_not_stop_in_time_is_ended_by_the_service(self) -> None:
+        self.client.dead_letters(self.queue)
+        id = self.push(payload="x", max_duration_ms=100, max_retries=0)
+        blocked = self.blocked(lease=6.0)
+        task = blocked.next()
+        self.assertEqual([one["id"] for one in self.dead()], [id])
+        # It was asked to stop before, so there is nothing to wait for but its next extension.
+        until = time.monotonic() + PATIENCE
+        while not task.lost and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertTrue(task.timed_out and task.lost)
+        blocked.release.set()
 
     def test_a_task_that_was_settled_behind_its_back_is_lost(self) -> None:
         self.push(payload="x")
