@@ -143,6 +143,36 @@ async fn a_worker_beats_at_any_instance_and_any_other_misses_it() {
 }
 
 #[tokio::test]
+async fn a_worker_that_knows_nothing_but_ids_is_served_by_any_instance() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let bed = async || Bed::over(open(&url).await).await;
+    let (first, second) = (bed().await, bed().await);
+    let call = async |bed: &Bed, name: &str, said: Value| {
+        bed.client.post(&format!("/v1/jobs/{name}"), &said).await.ok()
+    };
+    let worker = call(&first, "RegisterWorker", json!({ "JobKinds": ["a", "b"] })).await;
+    let older = call(&second, "Enqueue", json!({ "JobKind": "b", "JobData": "x" })).await;
+    // Ages are told in milliseconds.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let newer = call(&first, "Enqueue", json!({ "JobKind": "a", "JobData": "y" })).await;
+    for (bed, id) in [(&second, &older), (&first, &newer)] {
+        assert_eq!(&call(bed, "Dequeue", json!({ "Id": worker })).await["Id"], id);
+    }
+    assert_eq!(call(&second, "AlivePing", json!({ "Id": worker })).await, true);
+    // The next instance knows what those before have handed out.
+    first.end().await;
+    second.end().await;
+    let third = bed().await;
+    for id in [older, newer] {
+        let said = json!({ "Id": id, "Outcome": "Succeeded", "WorkerId": worker });
+        assert_eq!(call(&third, "SetOutcome", said.clone()).await, true);
+        assert_eq!(call(&third, "SetOutcome", said).await, false);
+    }
+    third.end().await;
+}
+
+#[tokio::test]
 async fn on_postgres() {
     let server = provide(Postgres::new()).await.unwrap();
     let Some(url) = server.url() else { return };

@@ -1,15 +1,16 @@
 //! Workers that somebody else tells of: those of other languages, for which a service over HTTP beats.
 
+use std::fmt;
 use std::time::Duration;
 
-use anyqueue::control::{Applied, Change, Expect, Stamped};
-use anyqueue::{Error, ErrorKind, MessageId, Result};
-use sha2::{Digest as _, Sha256};
-
-use super::host::{EXTERNAL, has_ended};
+use super::host::has_ended;
+use super::kept::Kept;
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
+use super::secret::{hashed, is_of};
 use super::{Registry, kept_for, key_of};
 use crate::entry::{FORMAT, decode, encode, unchanged, update};
+use anyqueue::control::{Applied, Change, Expect, Stamped};
+use anyqueue::{Error, ErrorKind, MessageId, Result};
 
 /// How often a change is tried that meets the changes of others.
 const ROUNDS: usize = 16;
@@ -19,7 +20,7 @@ const MAX_TEXT_BYTES: usize = 256;
 const VALID: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
 
 /// A worker that somebody else tells of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[must_use = "it is unknown until it is admitted: see `Registry::admit`"]
 pub struct External {
     name: String,
@@ -29,6 +30,7 @@ pub struct External {
     partitions: Vec<String>,
     slots: usize,
     valid_for: Duration,
+    session: Option<String>,
 }
 
 impl External {
@@ -42,6 +44,7 @@ impl External {
             partitions: Vec::new(),
             slots: 1,
             valid_for: Duration::from_secs(15),
+            session: None,
         }
     }
 
@@ -72,6 +75,12 @@ impl External {
     /// For how long a beat counts: a worker that is silent for longer is taken for dead. From a second to an hour.
     pub const fn with_valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = valid_for;
+        self
+    }
+
+    /// The secret that shows that it is the one. By default one is made.
+    pub fn with_session(mut self, session: impl Into<String>) -> Self {
+        self.session = Some(session.into());
         self
     }
 
@@ -110,9 +119,21 @@ impl External {
             seen_ms: None,
             order: None,
             cancel: Vec::new(),
+            kept: Kept::default(),
         };
         record.serve(self.partitions.iter().cloned(), &[]);
         record
+    }
+}
+
+/// Without its secret.
+impl fmt::Debug for External {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("External")
+            .field("name", &self.name)
+            .field("host", &self.host)
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
     }
 }
 
@@ -168,7 +189,8 @@ impl Registry {
     /// [`InvalidInput`](ErrorKind::InvalidInput) for what it says of itself, or the server's: then it may be registered, until its first beat is missed.
     pub async fn admit(&self, worker: &External) -> Result<Admission> {
         worker.check()?;
-        let (key, session) = (key_of(&worker.name)?, uuid::Uuid::new_v4().simple().to_string());
+        let key = key_of(&worker.name)?;
+        let session = worker.session.clone().unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
         let record = worker.record(&session);
         for _ in 0..ROUNDS {
             let change = Change::put(key.clone(), Expect::Absent, encode(&record)?).with_ttl(record.ttl());
@@ -199,12 +221,12 @@ impl Registry {
     /// # Errors
     /// The server's. The same beat again is harmless.
     pub async fn beat(&self, name: &str, session: &str, beat: &Beat) -> Result<Option<Heard>> {
-        let (key, session) = (key_of(name)?, hashed(session));
+        let key = key_of(name)?;
         let Stamped { value: mut there, now } = self.store.get(&key).await?;
         for _ in 0..ROUNDS {
             let Some(entry) = there else { return Ok(None) };
             let info = WorkerInfo::of(name, &entry)?;
-            if info.session != session {
+            if !is_of(&info, session) {
                 return Ok(None);
             }
             if info.is_lost(now) {
@@ -235,9 +257,9 @@ impl Registry {
     /// # Errors
     /// The server's. The same again is harmless.
     pub async fn leave(&self, name: &str, session: &str) -> Result<bool> {
-        let (key, session) = (key_of(name)?, hashed(session));
+        let key = key_of(name)?;
         update(&self.store, &key, |there| {
-            let is_it = |entry: &&_| WorkerInfo::of(name, entry).is_ok_and(|found| found.session == session);
+            let is_it = |entry: &&_| WorkerInfo::of(name, entry).is_ok_and(|found| is_of(&found, session));
             let change = there.filter(is_it).map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
             let was_there = change.is_some();
             Ok((change, was_there))
@@ -265,13 +287,6 @@ impl Record {
         self.cancel.retain(|id| beat.held.iter().any(|held| held.id == *id));
         self.hold(beat.held.clone());
     }
-}
-
-/// What the store knows of a secret. Whoever reads the store cannot beat with it.
-fn hashed(session: &str) -> String {
-    let digest = Sha256::digest(session.as_bytes());
-    let hex: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{EXTERNAL}{}", hex.concat())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -9,6 +9,7 @@ use anyqueue::{Clock, Error, ErrorKind, Result};
 use anyqueue_worker::{Stage, TaskContext, Worker, resident_memory};
 
 use super::host::{has_ended, host_name, new_session};
+use super::kept::Kept;
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
 use super::usage::Usage;
 use super::watch::Watch;
@@ -298,6 +299,7 @@ impl Member {
             seen_ms: None,
             order: None,
             cancel: Vec::new(),
+            kept: Kept::default(),
         };
         record.serve(self.worker.partitions().map(ToString::to_string), self.usage.here());
         record.hold(self.worker.running().iter().map(|task| held(task, now)).collect());

@@ -5,9 +5,12 @@
 
 mod external;
 mod host;
+mod keep;
+mod kept;
 mod member;
 mod nodes;
 mod record;
+mod secret;
 mod sweep;
 mod usage;
 mod watch;
@@ -19,6 +22,7 @@ use anyqueue::{Error, ErrorKind, MessageId, Result};
 
 pub use external::{Admission, Beat, External, Heard};
 pub use host::host_name;
+pub use kept::Kept;
 pub use member::{Ended, Member, MemberOptions};
 pub use nodes::{MAX_APPLICATION_BYTES, MAX_NODES, Node};
 pub use record::{HeldTask, Order, WorkerInfo, WorkerState};

@@ -6,14 +6,16 @@ use anyqueue::control::{Entry, MAX_CONTROL_VALUE_BYTES};
 use anyqueue::{MessageId, Result};
 use serde::{Deserialize, Serialize};
 
+use super::kept::{Kept, MAX_KEPT_BYTES};
 use crate::entry::decode;
 
 /// The most tasks that an entry names; of more it says how many.
 pub(crate) const MAX_HELD: usize = 512;
-/// The most bytes that the tasks of an entry take, and the names of its partitions: it has to fit, with room for what others write into it.
+/// The most bytes that the tasks of an entry take, with what is kept for it, and the names of its partitions: it has to fit, with room for what others write into it.
 const MAX_HELD_BYTES: usize = 128 << 10;
 const MAX_PARTITIONS_BYTES: usize = 64 << 10;
 const _: () = assert!(MAX_HELD_BYTES + MAX_PARTITIONS_BYTES + (32 << 10) < MAX_CONTROL_VALUE_BYTES);
+const _: () = assert!(MAX_KEPT_BYTES < MAX_HELD_BYTES);
 
 /// How a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +141,8 @@ pub(crate) struct Record {
     pub(crate) order: Option<Order>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) cancel: Vec<String>,
+    #[serde(default, skip_serializing_if = "Kept::is_empty")]
+    pub(crate) kept: Kept,
 }
 
 impl Record {
@@ -159,7 +163,7 @@ impl Record {
     pub(crate) fn hold(&mut self, mut tasks: Vec<HeldTask>) {
         tasks.sort_by_key(|task| std::cmp::Reverse(task.ran_ms));
         tasks.truncate(MAX_HELD);
-        self.held = fitting(tasks, MAX_HELD_BYTES);
+        self.held = fitting(tasks, MAX_HELD_BYTES.saturating_sub(self.kept.bytes()));
     }
 
     /// The first of these partitions, as many as fit, and how many slots they used.

@@ -49,7 +49,12 @@ impl Watch {
     }
 
     /// Looks through one page, if it is time to. What fails, another member or the next look makes up for. After the last page it returns what all others use.
-    pub(super) async fn look(&mut self, registry: &Registry, clock: &Clock, own: Option<&Key>) -> Option<Elsewhere> {
+    pub(super) async fn look(
+        &mut self,
+        registry: &Registry,
+        clock: &Clock,
+        own: Option<&Key>,
+    ) -> Option<Elsewhere> {
         let now = clock.now();
         if now < self.at {
             return None;

@@ -2,6 +2,7 @@
 
 mod beat;
 mod bulk;
+mod compat;
 mod cron;
 mod dead;
 mod events;
@@ -45,6 +46,7 @@ pub(crate) use health::problem_for_unknown;
         (name = "cron", description = "Schedules: what is pushed when."),
         (name = "limits", description = "How many at once, and how fast, over all workers."),
         (name = "tokens", description = "Who may ask for what."),
+        (name = "compat", description = "Protocols of other systems: workers that know nothing but ids, and the management of a queue of notifications."),
         (name = "service", description = "Health and metrics of the service itself.")
     )
 )]
@@ -86,6 +88,14 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(limits::show, limits::put, limits::delete))
         .routes(routes!(tokens::list))
         .routes(routes!(tokens::show, tokens::put, tokens::delete))
+        .routes(routes!(compat::jobs::register))
+        .routes(routes!(compat::jobs::ping))
+        .routes(routes!(compat::job_tasks::dequeue))
+        .routes(routes!(compat::job_tasks::set_outcome))
+        .routes(routes!(compat::job_tasks::enqueue))
+        .routes(routes!(compat::notifications::list, compat::notifications::delete))
+        .routes(routes!(compat::notifications::summary))
+        .routes(routes!(compat::notifications::count))
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

@@ -32,14 +32,36 @@ async fn create(bed: &Bed, name: &str, rights: &[&str], partitions: &[&str]) -> 
 fn needed(operation: &str) -> Option<&'static str> {
     match operation {
         "livez" | "readyz" | "openapi" | "preview_schedule" => None,
-        "push" => Some("push"),
-        "pull" | "settle" | "extend" | "register_worker" | "beat" => Some("work"),
+        "push" | "enqueue_job" => Some("push"),
+        "pull"
+        | "settle"
+        | "extend"
+        | "register_worker"
+        | "beat"
+        | "register_job_worker"
+        | "ping_job_worker"
+        | "dequeue_job"
+        | "set_job_outcome" => Some("work"),
         "list_tokens" | "show_token" | "create_token" | "delete_token" => Some("admin"),
-        "list_partitions" | "show_partition" | "browse_messages" | "list_dead_letters" | "list_tasks"
-        | "count_tasks" | "show_task" | "wait_for_result" | "list_workers" | "show_worker"
-        | "list_schedules" | "show_schedule" | "list_limits" | "show_limit" | "events" | "metrics" => {
-            Some("read")
-        }
+        "list_partitions"
+        | "show_partition"
+        | "browse_messages"
+        | "list_dead_letters"
+        | "list_tasks"
+        | "count_tasks"
+        | "show_task"
+        | "wait_for_result"
+        | "list_workers"
+        | "show_worker"
+        | "list_schedules"
+        | "show_schedule"
+        | "list_limits"
+        | "show_limit"
+        | "list_notifications"
+        | "summarise_notifications"
+        | "count_notifications"
+        | "events"
+        | "metrics" => Some("read"),
         _ => Some("manage"),
     }
 }

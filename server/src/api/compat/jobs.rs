@@ -1,0 +1,107 @@
+//! Workers that know nothing but their own id and those of their tasks: they register, and ping.
+//!
+//! Such a worker has no deliveries. They are kept in its entry of the registry, sealed, so that any instance can serve each call.
+
+use std::sync::Arc;
+
+use anyqueue::ExtendOutcome;
+use anyqueue_control::registry::{Admission, Beat, External, Kept};
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::job_wire::{Kind, Which, lease};
+use super::job_worker::{JobWorker, VALID};
+use super::nothing::JsonOrNothing;
+use super::oldest::MAX_KINDS;
+use crate::app::App;
+use crate::overdue::{self, Holder};
+use crate::problem::{Answer, Problem};
+use crate::shown::shown;
+use crate::wire::{Json, partition};
+
+/// The most tasks that such a worker holds, unless it says less.
+const MAX_SLOTS: usize = 64;
+
+/// A worker that registers. Nothing at all is enough.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(crate) struct RegisterWorker {
+    /// The kinds that it serves, at most 64; by default all queues that its token is for.
+    #[serde(default, alias = "jobKinds")]
+    job_kinds: Vec<Kind>,
+    /// How many tasks it holds at once, at most 64, and by default so many. Who is asked for more has not received the last one: it goes back.
+    #[serde(default, alias = "slots")]
+    slots: Option<usize>,
+}
+
+/// Registers a worker, and returns its id: it is as good as a password, and nobody else is told.
+#[utoipa::path(
+    post, path = "/v1/jobs/RegisterWorker", operation_id = "register_job_worker", tag = "compat",
+    request_body = Option<RegisterWorker>,
+    responses((status = 200, description = "Its id, a UUID.", body = String))
+)]
+pub(crate) async fn register(
+    State(app): State<Arc<App>>,
+    JsonOrNothing(request): JsonOrNothing<RegisterWorker>,
+) -> Answer<Json<String>> {
+    app.writable()?;
+    let slots = request.slots.unwrap_or(MAX_SLOTS);
+    if slots == 0 || slots > MAX_SLOTS || request.job_kinds.len() > MAX_KINDS {
+        let text = format!("a worker has 1 to {MAX_SLOTS} Slots, and at most {MAX_KINDS} JobKinds");
+        return Err(Problem::invalid(text));
+    }
+    let kinds: Vec<String> = request.job_kinds.into_iter().map(Kind::into_name).collect();
+    for kind in &kinds {
+        partition(kind)?;
+    }
+    let worker = JobWorker::new();
+    let external = External::new(&*worker.name)
+        .with_session(&*worker.session)
+        .with_version("jobs")
+        .with_partitions(kinds)
+        .with_slots(slots)
+        .with_valid_for(VALID);
+    match app.registry()?.admit(&external).await? {
+        Admission::Admitted { .. } => Ok(Json(worker.id())),
+        _ => Err(Problem::busy("the id is taken: try again")),
+    }
+}
+
+/// A worker lives: it, and what it holds, count for three minutes more. `false`: it has to register anew, and to let go of all tasks.
+#[utoipa::path(
+    post, path = "/v1/jobs/AlivePing", operation_id = "ping_job_worker", tag = "compat",
+    request_body = Which,
+    responses((status = 200, description = "Whether it may go on.", body = bool))
+)]
+pub(crate) async fn ping(State(app): State<Arc<App>>, Json(which): Json<Which>) -> Answer<Json<bool>> {
+    app.writable()?;
+    let (worker, registry) = (JobWorker::of(&which.id)?, app.registry()?);
+    let Some((info, kept)) = registry.admitted(&worker.name, &worker.session).await? else {
+        return Ok(Json(false));
+    };
+    // What its token is not for any more, or stays with another instance, is left alone.
+    let open = |(id, sealed)| Some(((id, sealed), app.open(sealed).ok()?));
+    let held: Vec<_> = kept.iter().filter_map(open).collect();
+    let leases: Vec<_> = held.iter().map(|(_, held)| (held, lease(&app))).collect();
+    let by = Holder { worker: Some(&worker.name), retries: false };
+    let extended = overdue::extend(&app, &leases, by).await;
+    let (mut lost, mut tasks) = (Vec::new(), Vec::new());
+    for ((key, held), extended) in held.iter().zip(extended) {
+        if matches!(extended, Ok(ExtendOutcome::Lost)) {
+            lost.push(*key);
+        } else {
+            tasks.extend(shown(&app, held).await);
+        }
+    }
+    if !lost.is_empty() {
+        let forget = |kept: &mut Kept| lost.iter().for_each(|(id, sealed)| kept.remove(*id, sealed));
+        registry.keep(&worker.name, &worker.session, forget).await?;
+    }
+    if worker.is_to_end(&info) && tasks.is_empty() {
+        registry.leave(&worker.name, &worker.session).await?;
+        return Ok(Json(false));
+    }
+    let beat = Beat::new(worker.state(&info), tasks, None);
+    Ok(Json(registry.beat(&worker.name, &worker.session, &beat).await?.is_some()))
+}

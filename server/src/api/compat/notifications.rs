@@ -1,0 +1,211 @@
+//! The management of a queue of notifications, as time series stores behind context brokers have it: the tasks of a tenant are listed, counted and deleted.
+
+use std::sync::Arc;
+
+use anyqueue::{PartitionId, Task, TaskFilter, TaskState, TaskStream};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::{Stream, stream};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use super::notification::{Notification, Runtime, Status};
+use super::tenant::Tenant;
+use crate::access;
+use crate::app::App;
+use crate::bulk::{Action, Bulk};
+use crate::problem::{Answer, Problem};
+use crate::wire::{Json, Query, partition};
+
+/// The queue, unless another one is named.
+const QUEUE: &str = "notifications";
+/// The most that is counted.
+const MAX_COUNT: u64 = 1_000_000;
+/// The most that one request deletes of what lives or is dead, and of what has ended: the ids of the former are remembered meanwhile.
+const MAX_DELETED: u64 = 10_000;
+
+/// Of which queue, and which of its tasks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Which {
+    /// The queue; by default `notifications`.
+    #[serde(default)]
+    partition: Option<String>,
+    /// Those that stand so; by default all.
+    #[serde(default, rename = "taskStatus")]
+    #[param(inline)]
+    status: Option<Status>,
+}
+
+impl Which {
+    fn partition(&self) -> Answer<PartitionId> {
+        partition(self.partition.as_deref().unwrap_or(QUEUE))
+    }
+
+    fn filter(&self, prefix: Option<String>) -> TaskFilter {
+        let wanted = |state: &TaskState| self.status.is_none_or(|status| status == Status::of(*state));
+        let mut filter = TaskFilter::new();
+        // Without a status every state would do, and need not be named.
+        for state in TaskState::ALL.into_iter().filter(|_| self.status.is_some()).filter(wanted) {
+            filter = filter.in_state(state);
+        }
+        match prefix {
+            Some(prefix) => filter.with_task_id_prefix(prefix),
+            None => filter,
+        }
+    }
+}
+
+/// Lists the tasks of a tenant with what they are to do. An answer that ends within the array was cut.
+#[utoipa::path(
+    get, path = "/management/queue/notifications", operation_id = "list_notifications", tag = "compat",
+    params(
+        Which,
+        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of none."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, those without one."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, to anything.")
+    ),
+    responses((status = 200, description = "The tasks.", body = Vec<Notification>))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let found = found(&app, &which, &headers)?;
+    // Asked now: the answer is read when nobody knows any more who asked.
+    let sees = access::sees_payloads();
+    Ok(array(found, move |task| to_json(&Notification::of(&app, task, sees))))
+}
+
+/// Lists how the tasks of a tenant run.
+#[utoipa::path(
+    get, path = "/management/queue/notifications/summary", operation_id = "summarise_notifications", tag = "compat",
+    params(
+        Which,
+        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of none."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, those without one."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, to anything.")
+    ),
+    responses((status = 200, description = "How they run.", body = Vec<Runtime>))
+)]
+pub(crate) async fn summary(
+    State(app): State<Arc<App>>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let found = found(&app, &which, &headers)?;
+    Ok(array(found, move |task| to_json(&Runtime::of(&app, task))))
+}
+
+/// Counts the tasks of a tenant, up to a million; without any of the three headers, those of all.
+#[utoipa::path(
+    get, path = "/management/queue/notifications/count", operation_id = "count_notifications", tag = "compat",
+    params(
+        Which,
+        ("fiware-service" = Option<String>, Header, description = "The tenant."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to.")
+    ),
+    responses((status = 200, description = "How many.", body = u64))
+)]
+pub(crate) async fn count(
+    State(app): State<Arc<App>>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Answer<Json<u64>> {
+    let tenant = Tenant::of(&headers)?;
+    let filter = which.filter((!tenant.is_nobody()).then(|| tenant.prefix()));
+    let count = app.queue.count_tasks(which.partition()?, &filter, MAX_COUNT).await?;
+    Ok(Json(count.value))
+}
+
+/// Deletes the tasks of a tenant: their messages, dead letters and ends. What somebody holds is left alone.
+#[utoipa::path(
+    delete, path = "/management/queue/notifications", operation_id = "delete_notifications", tag = "compat",
+    params(
+        Which,
+        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of none."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, those without one."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, to anything.")
+    ),
+    responses(
+        (status = 204, description = "They are deleted."),
+        (status = 503, description = "10,000 were deleted, and more are left, or as much is deleted already as this instance allows: send it again.", body = Problem)
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Query(which): Query<Which>,
+    headers: HeaderMap,
+) -> Answer<StatusCode> {
+    app.writable()?;
+    let partition = which.partition()?;
+    let filter = which.filter(Some(Tenant::of(&headers)?.prefix()));
+    let Ok(_permit) = app.bulk.clone().try_acquire_owned() else {
+        return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
+    };
+    let mut handled = 0;
+    // Nothing of what has ended alone has a message.
+    if Action::Delete.concerns_any(&filter.states) {
+        let queue = app.queue.clone();
+        let mut bulk =
+            Bulk::new(queue, partition.clone(), filter.clone(), Action::Delete, MAX_DELETED, false)?;
+        while bulk.next().await?.is_some() {
+            handled += 1;
+        }
+    }
+    let ended = if app.queue.keeps_ends() {
+        app.queue.delete_ended(&partition, &filter, MAX_DELETED).await?
+    } else {
+        0
+    };
+    if handled == MAX_DELETED || ended == MAX_DELETED {
+        return Err(Problem::busy("more than were deleted at once may be left: send it again"));
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn found(app: &App, which: &Which, headers: &HeaderMap) -> Answer<TaskStream> {
+    let filter = which.filter(Some(Tenant::of(headers)?.prefix()));
+    Ok(app.queue.tasks(which.partition()?, filter)?)
+}
+
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    // Writing to memory does not fail, and these have no maps with other keys than strings.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// An array, read as the client reads: what it holds in memory is a page. If the backend fails within it, the connection is cut, so that nobody takes a part for
+/// the whole.
+fn array(found: TaskStream, of: impl Fn(&Task) -> Vec<u8> + Send + 'static) -> Response {
+    let body = Body::from_stream(elements(found, of));
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn elements(
+    found: TaskStream,
+    of: impl Fn(&Task) -> Vec<u8> + Send + 'static,
+) -> impl Stream<Item = Result<Vec<u8>, anyqueue::Error>> {
+    stream::unfold(Some((found, of, true)), move |state| async move {
+        let (mut found, of, is_first) = state?;
+        let mut bytes = if is_first { b"[".to_vec() } else { Vec::new() };
+        Some(match found.next().await {
+            Some(Ok(task)) => {
+                if !is_first {
+                    bytes.extend_from_slice(b",\n");
+                }
+                bytes.extend(of(&task));
+                (Ok(bytes), Some((found, of, false)))
+            }
+            Some(Err(error)) => (Err(error), None),
+            None => {
+                bytes.push(b']');
+                (Ok(bytes), None)
+            }
+        })
+    })
+}
