@@ -4,7 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
     amend, bench, cron, dead, doctor, ledger, limits, pages, pause, peek, pull, purge, push, stats, tasks,
-    transfer, work, workers,
+    tokens, transfer, work, workers,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -92,6 +92,7 @@ enum Command {
     Serve(crate::commands::serve::Serve),
     Cron(cron::Cron),
     Limits(limits::Limits),
+    Tokens(tokens::Tokens),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -132,6 +133,7 @@ impl Cli {
             Command::Serve(command) => command.run(&session).await,
             Command::Cron(command) => command.run(&session).await,
             Command::Limits(command) => command.run(&session).await,
+            Command::Tokens(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

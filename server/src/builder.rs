@@ -128,7 +128,8 @@ impl ServerBuilder {
     /// Checks it, and agrees with other instances on the key.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token or room for fewer than two connections or no patience; else the control store's.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token, room for fewer than two connections, no patience, or if tokens are required where none
+    /// can be; else the control store's.
     pub async fn build(self) -> anyqueue::Result<Server> {
         if self.tokens.iter().any(|token| token.len() < MIN_TOKEN_BYTES) {
             let text = format!("a token is shorter than {MIN_TOKEN_BYTES} bytes: it could be guessed");
@@ -145,6 +146,10 @@ impl ServerBuilder {
             Some(store) => Some(store),
             None => own()?,
         };
+        if self.requires_token && self.tokens.is_empty() && control.is_none() {
+            let text = "tokens are required, and this backend keeps none: give it some, or the control store of another backend";
+            return Err(anyqueue::Error::invalid(text));
+        }
         let scheduler = self.scheduler.or_else(|| Scheduler::new(&self.queue).ok());
         let sealer = match &control {
             Some(store) => Sealer::shared(store).await?,

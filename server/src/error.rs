@@ -21,7 +21,7 @@ impl fmt::Display for ServerError {
             Self::Open(address) => write!(
                 f,
                 "{address} can be reached from other machines, and whoever reaches it could push, take and delete messages: listen on 127.0.0.1 or \
-                 [::1], or require a token"
+                 [::1], or require a token: `anyqueue tokens create` makes one"
             ),
             Self::Plain(address) => write!(
                 f,

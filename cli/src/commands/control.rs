@@ -5,7 +5,7 @@ use anyqueue::control::ControlStore;
 use anyqueue_control::cron::Scheduler;
 use clap::Args;
 
-use crate::failure::Result;
+use crate::failure::{Result, with_text};
 use crate::open::{Create, queue};
 use crate::session::url_argument;
 
@@ -29,7 +29,11 @@ pub(crate) struct Control {
 impl ControlArgs {
     /// Opens the store: that of the URL, else the queue's own.
     pub(crate) async fn open(&self, of: &Queue, create: Create) -> Result<Control> {
-        let Some(url) = &self.control_url else { return Ok(Control { store: of.control()?, own: None }) };
+        let Some(url) = &self.control_url else {
+            let store =
+                of.control().map_err(|error| with_text(&error, "say with --control-url where else"))?;
+            return Ok(Control { store, own: None });
+        };
         let own = queue(url, create).await?;
         Ok(Control { store: own.control()?, own: Some(own) })
     }

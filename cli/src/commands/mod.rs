@@ -25,6 +25,7 @@ pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod supervise;
 pub(crate) mod tasks;
+pub(crate) mod tokens;
 pub(crate) mod transfer;
 pub(crate) mod work;
 pub(crate) mod workers;

@@ -29,9 +29,10 @@ Examples:
 
 What can be asked is described by /openapi.json of the service, and in docs/http.md.
 
-It serves this machine alone, unless --listen says otherwise: then every request needs one of the tokens of --token-file,
-which holds one a line, each of at least 16 characters; what follows a # is a remark. And it speaks TLS, with the
-certificate of --tls-cert, or is told with --insecure that something else does, such as a proxy before it.
+It serves this machine alone, unless --listen says otherwise: then every request needs a token, of `anyqueue tokens` or of
+--token-file. That holds one a line, each of at least 16 characters, which may do everything; what follows a # is a remark.
+And it speaks TLS, with the certificate of --tls-cert, or is told with --insecure that something else does, such as a proxy
+before it.
 
 What is handed out can be settled at any other service over the same queues, and after a restart: on backends that keep
 control entries, or with --control-url. On RabbitMQ deliveries stay with the service that handed them out.
@@ -45,9 +46,12 @@ pub(crate) struct Serve {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
     listen: SocketAddr,
-    /// A file with tokens, of which each request has to bring one
+    /// A file with tokens that may do everything: then each request has to bring a token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Asks everybody for a token, also while there is none; without this, if there is any when it starts
+    #[arg(long)]
+    require_tokens: bool,
     /// Speaks TLS with this certificate, in PEM, followed by those that lead to its authority
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -91,6 +95,7 @@ impl Serve {
             .retry(Retry::exponential(self.retry_delay).max(self.retries))
             .max_connections(self.max_connections as usize)
             .insecure(self.insecure)
+            .require_tokens(self.require_tokens)
             .read_only(self.read_only);
         if let Some(tls) = tls {
             builder = builder.tls(tls);

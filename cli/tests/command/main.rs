@@ -31,6 +31,7 @@ mod servers;
 mod supervise;
 mod tasks;
 mod terminal;
+mod tokens;
 mod transfer;
 mod work;
 mod workers;

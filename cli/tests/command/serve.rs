@@ -9,12 +9,12 @@ use tokio::process::Child;
 use crate::bed::{Bed, PATIENCE, ended, signal};
 
 /// A service that listens.
-struct Service {
-    child: Child,
+pub(crate) struct Service {
+    pub(crate) child: Child,
     address: String,
 }
 
-async fn serve(bed: &Bed, arguments: &[&str]) -> Service {
+pub(crate) async fn serve(bed: &Bed, arguments: &[&str]) -> Service {
     let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--json"];
     all.extend(arguments);
     let mut child = bed.command(&all).spawn().unwrap();
@@ -27,7 +27,7 @@ async fn serve(bed: &Bed, arguments: &[&str]) -> Service {
 
 impl Service {
     /// The status and the body of an answer.
-    async fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let exchange = async {
             let mut stream = TcpStream::connect(&self.address).await.unwrap();
             let length = body.len();

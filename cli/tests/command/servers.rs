@@ -31,6 +31,9 @@ async fn a_queues_way(url: &str) {
     bed.ok(&["resume", "q"]).await;
     bed.ok(&["purge", "q", "--yes"]).await;
     assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
+    bed.ok(&["tokens", "create", "mailer", "--right", "push"]).await;
+    assert_eq!(bed.ok(&["tokens", "list", "--json"]).await.objects()[0]["name"], "mailer");
+    bed.ok(&["tokens", "delete", "mailer"]).await;
 }
 
 #[cfg(feature = "postgres")]
@@ -70,6 +73,12 @@ async fn a_brokers_way(url: &str) {
     let checked =
         bed.ok(&["doctor", "--probe", "--json", "--queue", "q", "--max-ready", "2"]).await.objects();
     assert!(checked.iter().all(|finding| finding["verdict"] != "failed"), "{checked:?}");
+    let create = ["tokens", "create", "mailer", "--right", "push"];
+    let nowhere = bed.run(&create).await.ended_with(1);
+    assert!(nowhere.err.contains("(unsupported)") && nowhere.err.contains("--control-url"), "{nowhere:?}");
+    let control = ["--control-url", "sqlite:control.db"];
+    bed.ok(&[&create[..], &control].concat()).await;
+    bed.ok(&[&["tokens", "delete", "mailer"][..], &control].concat()).await;
     let peek = bed.run(&["peek", "q"]).await;
     assert!(peek.code == Some(1) && peek.err.contains("(unsupported)"), "it cannot be browsed: {peek:?}");
     bed.ok(&["work", "q", "--once", "--exec", "exit $(cat)"]).await;

@@ -1,0 +1,103 @@
+//! `anyqueue tokens`: created, told once, and obeyed by a service.
+
+use serde_json::json;
+
+use crate::bed::Bed;
+#[cfg(feature = "serve")]
+use crate::bed::until;
+#[cfg(feature = "serve")]
+use crate::serve::serve;
+
+#[tokio::test]
+async fn a_token_is_told_once_listed_without_its_secret_and_deleted() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    bed.run(&["tokens", "list"]).await.ended_with(4);
+    let create = ["tokens", "create", "mailer", "--right", "work", "--right", "push", "--queue", "mail"];
+    let created = bed.ok(&[&create[..], &["--queue", "eu.*", "--valid-for", "30d"]].concat()).await;
+    let token = created.out.trim();
+    let secret = token.strip_prefix("aq_mailer_").unwrap_or_else(|| panic!("{created:?}")).to_owned();
+    assert!(secret.len() == 32 && created.err.contains("shown once"), "{created:?}");
+
+    let listed = bed.ok(&["tokens", "list"]).await.out;
+    for shown in ["mailer", "push work", "mail eu.*"] {
+        assert!(listed.contains(shown), "{shown}: {listed}");
+    }
+    let line = bed.ok(&["tokens", "list", "--json"]).await.objects().remove(0);
+    assert_eq!((&line["rights"], &line["partitions"]), (&json!(["push", "work"]), &json!(["mail", "eu.*"])));
+    assert!(line["expires_at"].as_str().unwrap() > line["created_at"].as_str().unwrap(), "{line}");
+    let file = std::fs::read(bed.path("jobs.db")).unwrap();
+    let log = std::fs::read(bed.path("jobs.db-wal")).unwrap_or_default();
+    for place in [listed.as_bytes(), line.to_string().as_bytes(), &file, &log] {
+        assert!(!place.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()), "the secret is kept");
+    }
+
+    let refused = bed.run(&create).await.ended_with(1);
+    assert!(refused.err.contains("there is a token mailer: delete it first"), "{refused:?}");
+    let gone = bed.ok(&["tokens", "delete", "mailer", "--json"]).await;
+    assert_eq!(gone.objects(), [json!({ "token": "mailer", "deleted": true })]);
+    let none = bed.run(&["tokens", "delete", "mailer"]).await.ended_with(4);
+    assert!(none.err.contains("there is no token mailer"), "{none:?}");
+    let again = bed.ok(&[&create[..], &["--json"]].concat()).await.objects().remove(0);
+    assert_eq!(again["name"], "mailer");
+    assert_ne!(again["token"], format!("aq_mailer_{secret}"), "another secret");
+}
+
+#[tokio::test]
+async fn what_makes_no_token_is_refused_and_creates_none() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    for (bad, said) in [
+        (&["t"][..], "--right"),
+        (&["t", "--right", "root"], "payloads, manage, admin"),
+        (&["T", "--right", "push"], "choose another than"),
+        (&["t", "--right", "push", "--queue", "a*b"], "is no pattern"),
+        (&["t", "--right", "push", "--queue", ""], "is no pattern"),
+        (&["t", "--right", "admin", "--queue", "mail"], "use the pattern *"),
+        (&["t", "--right", "push", "--valid-for", "0s"], "give it some time"),
+        (&["t", "--right", "push", "--valid-for", "1000years"], "leave the time out"),
+    ] {
+        let ran = bed.run(&[&["tokens", "create"][..], bad].concat()).await.ended_with(2);
+        assert!(ran.err.contains(said), "{said}: {ran:?}");
+    }
+    bed.run(&["tokens", "list"]).await.ended_with(4);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_token_that_nobody_could_read_is_not_left_behind() {
+    let bed = Bed::new();
+    let mut create = bed.command(&["tokens", "create", "mailer", "--right", "push"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ran = crate::bed::ended(create.stdout(full).spawn().unwrap()).await.ended_with(1);
+    assert!(ran.err.contains("mailer could not be shown, and is deleted again"), "{ran:?}");
+    bed.run(&["tokens", "list"]).await.ended_with(4);
+}
+
+#[cfg(feature = "serve")]
+#[tokio::test]
+async fn a_service_that_requires_tokens_obeys_those_that_the_command_makes_and_deletes() {
+    let bed = Bed::new();
+    let service = serve(&bed, &["--require-tokens"]).await;
+    let look = async |header: &str, queue: &str| {
+        service.ask("GET", &format!("/v1/partitions/{queue}"), header, "").await.0
+    };
+    assert_eq!(look("", "mail").await, 401, "there is none yet");
+    let create = ["tokens", "create", "looker", "--right", "read", "--queue", "mail*"];
+    let token = bed.ok(&create).await.out;
+    let bearer = format!("authorization: Bearer {}\r\n", token.trim());
+    assert_eq!(look(&bearer, "mail").await, 200);
+    assert_eq!(look(&bearer, "others").await, 403);
+    assert_eq!(look("", "mail").await, 401);
+    bed.ok(&["tokens", "delete", "looker"]).await;
+    until("it opens nothing", async || (look(&bearer, "mail").await == 401).then_some(())).await;
+}
+
+#[cfg(feature = "serve")]
+#[tokio::test]
+async fn tokens_that_are_there_when_it_starts_are_asked_for_without_being_told() {
+    let bed = Bed::new();
+    bed.ok(&["tokens", "create", "ops", "--right", "admin"]).await;
+    let service = serve(&bed, &[]).await;
+    assert_eq!(service.ask("GET", "/v1/partitions", "", "").await.0, 401);
+}
