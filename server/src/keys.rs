@@ -29,6 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(3);
 type Hash = [u8; 32];
 /// What was found; nothing of what does not count.
 type Found = Option<Arc<Access>>;
+/// What was found, and when the store was asked.
+type Known = HashMap<Hash, (Instant, Found)>;
 
 /// Who is let in.
 pub(crate) struct Keys {
@@ -37,7 +39,7 @@ pub(crate) struct Keys {
     stored: Option<Tokens>,
     /// Whether tokens are asked for. Once they are, they are to the end of the process: the last one's deletion opens nothing.
     closed: AtomicBool,
-    known: Mutex<HashMap<Hash, (Instant, Found)>>,
+    known: Mutex<Known>,
 }
 
 impl Keys {
@@ -118,16 +120,25 @@ impl Keys {
         };
         let mut known = self.lock();
         if known.len() >= MAX_KEPT {
-            known.retain(|_, (at, _)| at.elapsed() < KEPT);
+            make_room(&mut known);
         }
-        if known.len() < MAX_KEPT {
-            known.insert(hash, (asked_at, found.clone()));
-        }
+        known.insert(hash, (asked_at, found.clone()));
         Ok(found)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Hash, (Instant, Found)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets what is too old; if nothing is, what was asked first, and before that what does not count: whoever tries many tokens pushes out none that does.
+fn make_room(known: &mut Known) {
+    known.retain(|_, (at, _)| at.elapsed() < KEPT);
+    if known.len() >= MAX_KEPT
+        && let Some(first) =
+            known.iter().min_by_key(|(_, (at, found))| (found.is_some(), *at)).map(|(hash, _)| *hash)
+    {
+        known.remove(&first);
     }
 }
 
@@ -141,4 +152,51 @@ fn hash(key: [u8; 16], text: &str) -> Hash {
     let mut mac = mac_of(&key);
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::Queue;
+    use anyqueue_control::tokens::{Right, Rights};
+    use anyqueue_memory::MemoryQueue;
+
+    use super::*;
+
+    /// So old that it is kept no longer.
+    fn long_ago() -> Instant {
+        Instant::now().checked_sub(2 * KEPT).unwrap()
+    }
+
+    #[test]
+    fn what_is_old_goes_first_then_what_does_not_count_then_what_was_asked_first() {
+        let counts = || Some(Arc::new(Access::everything(Who::Fixed)));
+        // In the future, so that none of it is old however slow the machine is.
+        let at = |place: usize| Instant::now() + KEPT * 60 + Duration::from_secs(place as u64);
+        let name = |place: usize| hash([0; 16], &place.to_string());
+        let mut known: Known = (0..MAX_KEPT).map(|place| (name(place), (at(place), counts()))).collect();
+        known.insert(name(7), (long_ago(), counts()));
+        known.insert(name(8), (at(8), None));
+        make_room(&mut known);
+        assert!(known.len() == MAX_KEPT - 1 && !known.contains_key(&name(7)), "the old one");
+        known.insert(name(7), (at(7), counts()));
+        make_room(&mut known);
+        assert!(known.len() == MAX_KEPT - 1 && !known.contains_key(&name(8)), "the one that does not count");
+        known.insert(name(8), (at(8), counts()));
+        make_room(&mut known);
+        assert!(known.len() == MAX_KEPT - 1 && !known.contains_key(&name(0)), "the first");
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_kept_also_while_many_tokens_are_tried() {
+        let store = Queue::new(MemoryQueue::new()).unwrap().control().unwrap();
+        let secret = Tokens::new(store.clone()).create("ci", &Rights::new([Right::Read], ["*"]), None).await;
+        let token = secret.unwrap().unwrap().text();
+        let keys = Keys::new(&[], Some(&store), true).await.unwrap();
+        for number in 0..MAX_KEPT + 10 {
+            assert!(keys.of(&format!("aq_ci_{number:032x}")).await.unwrap().is_none());
+        }
+        assert!(keys.lock().len() <= MAX_KEPT);
+        assert!(keys.of(&token).await.unwrap().is_some());
+        assert!(keys.lock().contains_key(&hash(keys.key, &token)), "the next request need not ask the store");
+    }
 }
