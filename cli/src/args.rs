@@ -3,8 +3,8 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    amend, bench, cron, dead, doctor, ledger, limits, pages, pause, peek, pull, purge, push, stats, tasks,
-    tokens, transfer, work, workers,
+    amend, audit, bench, cron, dead, doctor, ledger, limits, pages, pause, peek, pull, purge, push, stats,
+    tasks, tokens, transfer, work, workers,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -93,6 +93,7 @@ enum Command {
     Cron(cron::Cron),
     Limits(limits::Limits),
     Tokens(tokens::Tokens),
+    Audit(audit::Audit),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -134,6 +135,7 @@ impl Cli {
             Command::Cron(command) => command.run(&session).await,
             Command::Limits(command) => command.run(&session).await,
             Command::Tokens(command) => command.run(&session).await,
+            Command::Audit(command) => or_read_enough(command.run(&session).await),
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

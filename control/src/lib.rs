@@ -3,6 +3,7 @@
 //!
 //! Nobody leads: every action is made by whichever process comes first, and is fenced by the version of the entry that it changes.
 
+pub mod audit;
 #[cfg(feature = "cron")]
 pub mod cron;
 mod entry;

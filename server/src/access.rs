@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyqueue_control::tokens::{Right, Rights, TokenInfo};
 use axum::http::StatusCode;
 
+use crate::noted;
 use crate::problem::{Answer, Problem};
 
 tokio::task_local! {
@@ -89,6 +90,7 @@ pub(crate) fn sees_payloads() -> bool {
 
 /// Refuses a queue that the token is not for.
 pub(crate) fn check(partition: &str) -> Answer<()> {
+    noted::queue(partition);
     if covers(partition) {
         Ok(())
     } else {

@@ -23,6 +23,7 @@ use crate::problem::{Answer, Problem};
 use crate::sampler::{Sample, Sampler};
 use crate::seal::{Opened, Sealer};
 use crate::sessions::Sessions;
+use crate::trail::Trail;
 
 /// Headers beyond this many bytes are not sent along with a delivery: it stays with this instance.
 const MAX_SEALED_HEADER_BYTES: usize = 8 << 10;
@@ -43,6 +44,7 @@ pub(crate) struct App {
     pub(crate) sampler: Sampler,
     pub(crate) keys: Keys,
     pub(crate) sessions: Sessions,
+    pub(crate) trail: Trail,
     pub(crate) retry: Retry,
     /// Tells this instance from others.
     pub(crate) instance: u64,

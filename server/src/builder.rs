@@ -29,6 +29,7 @@ use crate::seal::Sealer;
 use crate::sessions::Sessions;
 use crate::timely::Timely;
 use crate::tls::Tls;
+use crate::trail::Trail;
 
 /// The most actions on many tasks at once: each remembers up to 100,000 ids.
 const MAX_BULK: usize = 8;
@@ -159,6 +160,7 @@ impl ServerBuilder {
             sampler: Sampler::new(self.queue.clone(), control.as_ref()),
             keys: Keys::new(&self.tokens, control.as_ref(), self.requires_token).await?,
             sessions: Sessions::new(),
+            trail: Trail::new(control.as_ref(), self.read_only),
             queue: self.queue,
             control,
             scheduler,

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::peer::{Peer, Routed};
 use crate::stall::Stall;
 use crate::tls::Tls;
 
@@ -76,8 +77,9 @@ impl Talk {
     async fn with(&self, stream: TcpStream, watcher: Watcher, end: &CancellationToken) {
         // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
         let _ = stream.set_nodelay(true);
+        let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
         let stream = Stall::new(stream, self.patience);
-        let Some(acceptor) = &self.acceptor else { return self.over(stream, watcher).await };
+        let Some(acceptor) = &self.acceptor else { return self.over(stream, peer, watcher).await };
         let agreed = tokio::time::timeout(HEADER_DEADLINE.min(self.patience), acceptor.accept(stream));
         let agreed = tokio::select! {
             biased;
@@ -86,14 +88,19 @@ impl Talk {
             agreed = agreed => agreed,
         };
         match agreed {
-            Ok(Ok(stream)) => self.over(stream, watcher).await,
+            Ok(Ok(stream)) => self.over(stream, peer, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on a key"),
             Err(_) => tracing::debug!("a client did not agree on a key in time"),
         }
     }
 
-    async fn over(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, watcher: Watcher) {
-        let service = TowerToHyperService::new(self.router.clone());
+    async fn over(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Option<Peer>,
+        watcher: Watcher,
+    ) {
+        let service = TowerToHyperService::new(Routed { router: self.router.clone(), peer });
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service).into_owned();
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended");

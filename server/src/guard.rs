@@ -10,9 +10,12 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 
 use crate::access::{Access, Who, forbidden, scope};
 use crate::app::App;
+use crate::noted;
+use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 use crate::sessions::COOKIE;
 use crate::table::{Need, need};
+use crate::trail::Entered;
 
 /// What a request has to show.
 pub(crate) struct Guard {
@@ -36,17 +39,23 @@ impl Guard {
         Ok(())
     }
 
-    /// Who asks, if they may ask for this.
-    async fn admit(&self, request: &Parts) -> Answer<Arc<Access>> {
+    /// Who asks, if they may ask for this; and the entry in the audit trail, if it is to be there.
+    async fn admit(&self, request: &Parts) -> Answer<(Arc<Access>, Option<Entered>)> {
         self.check_origin(request)?;
         let route = request.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
-        let need = need(&request.method, route);
+        let need = need(&request.method, route, &request.headers);
         let Some(access) = self.caller(need, &request.headers).await? else {
             let text = "send a token of this service that has not expired: Authorization: Bearer <token>";
             return Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text));
         };
         need.check(&access)?;
-        Ok(access)
+        if !need.is_audited(&request.method) {
+            return Ok((access, None));
+        }
+        let peer = request.extensions.get::<Peer>().copied();
+        let (method, path) = (request.method.as_str(), request.uri.path());
+        let entered = self.app.trail.begin(&access, peer, method, path).await?;
+        Ok((access, entered))
     }
 
     async fn caller(&self, need: Need, headers: &HeaderMap) -> Answer<Option<Arc<Access>>> {
@@ -113,7 +122,16 @@ pub(crate) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, n
     // A request with its body cannot be shared while the store is asked.
     let (parts, body) = request.into_parts();
     let mut response = match guard.admit(&parts).await {
-        Ok(access) => scope(access, next.run(Request::from_parts(parts, body))).await,
+        Ok((access, entered)) => {
+            let answering = scope(access, next.run(Request::from_parts(parts, body)));
+            match entered {
+                None => answering.await,
+                Some(entered) => {
+                    let response = noted::scope(entered.notes.clone(), answering).await;
+                    entered.end_with(response).await
+                }
+            }
+        }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() && for_person => {
             Redirect::to("/login").into_response()
         }

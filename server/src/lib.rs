@@ -36,8 +36,10 @@ mod janitor;
 mod keys;
 mod manage;
 mod measure;
+mod noted;
 mod overdue;
 mod pages;
+mod peer;
 mod pins;
 mod problem;
 mod queues;
@@ -50,6 +52,7 @@ mod stall;
 mod table;
 mod timely;
 mod tls;
+mod trail;
 mod wire;
 
 pub use builder::{Server, ServerBuilder};

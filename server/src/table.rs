@@ -1,9 +1,9 @@
 //! Which right each request needs. What is not in the table needs all of them.
 
 use anyqueue_control::tokens::Right;
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
 
-use crate::access::{Access, caller, forbidden};
+use crate::access::{Access, forbidden};
 use crate::problem::Answer;
 
 /// What is needed.
@@ -21,6 +21,10 @@ pub(crate) enum Need {
 
 use Need::{ForAll, Of, Open, Token};
 use Right::{Admin, Manage, Push, Read, Work};
+
+/// Shows that a worker asks for itself.
+pub(crate) const SESSION: &str = "worker-session";
+const FORGET: &str = "/v1/workers/{worker}";
 
 const ROWS: &[(&str, &str, Need)] = &[
     ("POST", "/v1/partitions/{partition}/messages", Of(Push)),
@@ -51,8 +55,7 @@ const ROWS: &[(&str, &str, Need)] = &[
     // What they hold is checked where it is named.
     ("POST", "/v1/workers", Of(Work)),
     ("POST", "/v1/workers/{worker}/beat", Of(Work)),
-    // A worker leaves with its session, others need the right to manage: it is checked there.
-    ("DELETE", "/v1/workers/{worker}", Token),
+    ("DELETE", FORGET, ForAll(Manage)),
     ("POST", "/v1/workers/{worker}/{order}", ForAll(Manage)),
     ("PUT", "/v1/workers/{worker}/cancel", ForAll(Manage)),
     ("GET", "/v1/cron", Of(Read)),
@@ -80,6 +83,7 @@ const ROWS: &[(&str, &str, Need)] = &[
     ("DELETE", "/management/queue/notifications", Of(Manage)),
     ("GET", "/management/queue/notifications/summary", Of(Read)),
     ("GET", "/management/queue/notifications/count", Of(Read)),
+    ("GET", "/v1/audit", ForAll(Admin)),
     ("GET", "/v1/events", Of(Read)),
     ("GET", "/livez", Open),
     ("GET", "/readyz", Open),
@@ -99,6 +103,7 @@ const ROWS: &[(&str, &str, Need)] = &[
     ("GET", "/cron/confirm", Of(Manage)),
     ("GET", "/limits", Of(Read)),
     ("GET", "/limits/confirm", Of(Manage)),
+    ("GET", "/audit", ForAll(Admin)),
     ("POST", "/do/limits/{action}", Of(Manage)),
     ("POST", "/do/cron/{action}", Of(Manage)),
     ("POST", "/do/partitions/{partition}/{action}", Of(Manage)),
@@ -114,14 +119,23 @@ const ROWS: &[(&str, &str, Need)] = &[
 ];
 
 /// What a request needs, by the path of its route; without a route there is nothing to do but to say so.
-pub(crate) fn need(method: &Method, route: Option<&str>) -> Need {
+pub(crate) fn need(method: &Method, route: Option<&str>, headers: &HeaderMap) -> Need {
     let Some(route) = route else { return Token };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    // A worker that leaves does not manage others.
+    if (method, route) == ("DELETE", FORGET) && headers.contains_key(SESSION) {
+        return Of(Work);
+    }
     let row = ROWS.iter().find(|(of, path, _)| *of == method && *path == route);
     row.map_or(ForAll(Admin), |(_, _, need)| *need)
 }
 
 impl Need {
+    /// Whether a request with this method that needs it is entered in the audit trail: it manages, and may change something.
+    pub(crate) fn is_audited(self, method: &Method) -> bool {
+        matches!(self, Of(Manage | Admin) | ForAll(Manage | Admin)) && !method.is_safe()
+    }
+
     /// Refuses whoever lacks it.
     pub(crate) fn check(self, access: &Access) -> Answer<()> {
         match self {
@@ -133,11 +147,6 @@ impl Need {
             }
             Open | Token | Of(_) | ForAll(_) => Ok(()),
         }
-    }
-
-    /// The same of whoever asks now, where what is needed depends on more than the route.
-    pub(crate) fn check_caller(self) -> Answer<()> {
-        caller().map_or_else(|| Err(forbidden("nobody asks")), |access| self.check(&access))
     }
 }
 
@@ -159,9 +168,19 @@ mod tests {
 
     #[test]
     fn what_is_not_in_the_table_needs_everything() {
-        assert_eq!(need(&Method::PATCH, Some("/v1/tasks")), ForAll(Admin));
-        assert_eq!(need(&Method::GET, Some("/v1/new")), ForAll(Admin));
-        assert_eq!(need(&Method::HEAD, Some("/v1/tasks")), Of(Read));
-        assert_eq!(need(&Method::GET, None), Token);
+        let need = |method, route| need(&method, route, &HeaderMap::new());
+        assert_eq!(need(Method::PATCH, Some("/v1/tasks")), ForAll(Admin));
+        assert_eq!(need(Method::GET, Some("/v1/new")), ForAll(Admin));
+        assert_eq!(need(Method::HEAD, Some("/v1/tasks")), Of(Read));
+        assert_eq!(need(Method::GET, None), Token);
+    }
+
+    #[test]
+    fn a_worker_forgets_itself_and_no_other() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(need(&Method::DELETE, Some(FORGET), &headers), ForAll(Manage));
+        headers.insert(SESSION, "s".parse().unwrap());
+        assert_eq!(need(&Method::DELETE, Some(FORGET), &headers), Of(Work));
+        assert_eq!(need(&Method::DELETE, Some("/v1/tasks"), &headers), Of(Manage));
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, a file for each.
 
 pub(crate) mod amend;
+pub(crate) mod audit;
 pub(crate) mod bench;
 #[cfg(feature = "conformance")]
 pub(crate) mod capabilities;

@@ -101,3 +101,25 @@ async fn tokens_that_are_there_when_it_starts_are_asked_for_without_being_told()
     let service = serve(&bed, &[]).await;
     assert_eq!(service.ask("GET", "/v1/partitions", "", "").await.0, 401);
 }
+
+#[cfg(feature = "serve")]
+#[tokio::test]
+async fn the_command_shows_who_managed_what_through_a_service() {
+    let bed = Bed::new();
+    bed.ok(&["push", "mail", "x"]).await;
+    bed.run(&["audit"]).await.ended_with(4);
+    let token = bed.ok(&["tokens", "create", "ops", "--right", "manage"]).await.out;
+    let service = serve(&bed, &[]).await;
+    let bearer = format!("authorization: Bearer {}\r\n", token.trim());
+    for action in ["pause", "resume"] {
+        assert_eq!(service.ask("POST", &format!("/v1/partitions/mail/{action}"), &bearer, "").await.0, 200);
+    }
+    let shown = bed.ok(&["audit", "--json"]).await.objects();
+    assert_eq!(
+        (&shown[0]["token"], &shown[0]["path"], &shown[0]["status"]),
+        (&json!("ops"), &json!("/v1/partitions/mail/resume"), &json!(200))
+    );
+    assert_eq!(shown.len(), 2);
+    let text = bed.ok(&["audit", "--limit", "1"]).await.out;
+    assert!(text.contains("POST /v1/partitions/mail/resume") && !text.contains("pause"), "{text}");
+}

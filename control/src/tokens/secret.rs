@@ -20,7 +20,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    pub(super) fn random(name: &str) -> Self {
+    pub(crate) fn random(name: &str) -> Self {
         // A random UUID has 122 random bits, of the operating system.
         let mut digest = Sha256::new();
         digest.update(uuid::Uuid::new_v4());

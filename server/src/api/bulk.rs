@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::bulk::{Action, Bulk, BulkLine};
 use crate::filter::Filter;
+use crate::noted::{self, Notes};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, partition};
 
@@ -97,11 +98,15 @@ pub(crate) async fn bulk(State(app): State<Arc<App>>, Json(request): Json<BulkRe
     if !request.dry_run {
         app.writable()?;
     }
+    noted::detail("action", request.action.as_str());
+    if request.dry_run {
+        noted::detail("dry run", "nothing was changed");
+    }
     let bulk = request.into_bulk(&app)?;
     let Ok(permit) = app.bulk.clone().try_acquire_owned() else {
         return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
     };
-    let body = Body::from_stream(lines(app, bulk, permit));
+    let body = Body::from_stream(lines(Acting { app, bulk, notes: noted::current(), _permit: permit }));
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
 
@@ -112,20 +117,28 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-fn lines(
+/// An action that is under way.
+struct Acting {
     app: Arc<App>,
     bulk: Bulk,
-    permit: OwnedSemaphorePermit,
-) -> impl Stream<Item = Result<Vec<u8>, Infallible>> {
-    let lines = stream::unfold(Some((app, bulk, permit)), |state| async move {
-        let (app, mut bulk, permit) = state?;
-        if app.ending.is_cancelled() {
+    notes: Notes,
+    /// Held to the end.
+    _permit: OwnedSemaphorePermit,
+}
+
+fn lines(acting: Acting) -> impl Stream<Item = Result<Vec<u8>, Infallible>> {
+    let lines = stream::unfold(Some(acting), |acting| async move {
+        let mut acting = acting?;
+        if acting.app.ending.is_cancelled() {
             let problem = Problem::busy("the service ends: ask again");
             return Some((line(&json!({ "error": problem })), None));
         }
-        Some(match bulk.next().await {
-            Ok(Some(done)) => (line(&done), Some((app, bulk, permit))),
-            Ok(None) => (line(&json!({ "end": true, "count": bulk.count() })), None),
+        let next = acting.bulk.next().await;
+        // Also if the client goes away before the next one.
+        acting.notes.detail("tasks", acting.bulk.count());
+        Some(match next {
+            Ok(Some(done)) => (line(&done), Some(acting)),
+            Ok(None) => (line(&json!({ "end": true, "count": acting.bulk.count() })), None),
             Err(problem) => (line(&json!({ "error": problem })), None),
         })
     });

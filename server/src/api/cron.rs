@@ -14,6 +14,7 @@ use super::limits::Unreadable;
 use super::schedule::{Gap, OverlapHour, PutSchedule, Schedule, timetable};
 use crate::access;
 use crate::app::App;
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Path, Query, time, time_text};
 
@@ -132,6 +133,7 @@ pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -
         Some(PushOutcome::Replaced(id)) => ("replaced", Some(id)),
         Some(PushOutcome::Duplicate(id)) => ("duplicate", id),
     };
+    noted::detail("pushed", outcome);
     Ok(Json(Ran { outcome, id: id.map(|id| id.to_string()) }))
 }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::messages::{Browse, Deleted, Purge};
 use crate::app::App;
+use crate::noted;
 use crate::problem::Answer;
 use crate::wire::{About, Content, Json, Path, Query, message_id, partition, time_text};
 
@@ -127,6 +128,7 @@ pub(crate) async fn redrive(
         redrive = redrive.to(partition(to)?);
     }
     let done = redrive.await?;
+    noted::detail("put back", done.moved);
     Ok(Json(Redriven { moved: done.moved, scanned: done.scanned, more: done.more }))
 }
 
@@ -144,5 +146,6 @@ pub(crate) async fn purge(
     app.writable()?;
     purge.check(&name)?;
     let deleted = app.queue.dead_letters(partition(&name)?)?.purge().await?;
+    noted::detail("deleted", deleted);
     Ok(Json(Deleted { deleted }))
 }

@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::access;
 use crate::app::App;
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{About, Content, Json, Path, Query, message_id, millis, partition};
 
@@ -144,5 +145,6 @@ pub(crate) async fn purge(
     app.writable()?;
     purge.check(&name)?;
     let deleted = app.queue.purge(partition(&name)?).await?;
+    noted::detail("deleted", deleted);
     Ok(Json(Deleted { deleted }))
 }

@@ -1,5 +1,6 @@
 //! The requests, by what they concern.
 
+mod audit;
 mod beat;
 mod bulk;
 mod compat;
@@ -96,6 +97,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(compat::notifications::list, compat::notifications::delete))
         .routes(routes!(compat::notifications::summary))
         .routes(routes!(compat::notifications::count))
+        .routes(routes!(audit::list))
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

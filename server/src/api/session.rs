@@ -3,9 +3,7 @@
 use axum::http::{HeaderMap, StatusCode};
 
 use crate::problem::{Answer, Problem};
-
-/// The header with what it got when it registered.
-pub(crate) const SESSION: &str = "worker-session";
+use crate::table::SESSION;
 
 pub(crate) fn session(headers: &HeaderMap) -> Answer<String> {
     let text = headers.get(SESSION).and_then(|value| value.to_str().ok());

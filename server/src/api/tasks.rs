@@ -18,6 +18,7 @@ use crate::access;
 use crate::app::App;
 use crate::filter::{Filter, page};
 use crate::manage::{self, unknown};
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Content, Json, Path, Query, message_id, millis, partition, time_text};
 
@@ -207,6 +208,7 @@ pub(crate) async fn delete(
     };
     let deleted =
         app.queue.delete_ended(filter.partition.as_str(), &filter.build()?, limit.min(MAX_DELETED)).await?;
+    noted::detail("deleted", deleted);
     Ok(Json(Deleted { deleted }))
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::shell::{back, encoded, no_action, or_failed};
 use crate::app::App;
 use crate::manage::{cancel, retry};
+use crate::noted;
 use crate::reasons::without_numbers;
 use crate::wire::{Path, Query, message_id, partition};
 
@@ -100,7 +101,11 @@ pub(crate) async fn on_dead(
         app.writable()?;
         let dead = app.queue.dead_letters(partition(&which.partition)?)?;
         let said = match action.as_str() {
-            "purge" => format!("{} are deleted.", dead.purge().await?),
+            "purge" => {
+                let deleted = dead.purge().await?;
+                noted::detail("deleted", deleted);
+                format!("{deleted} are deleted.")
+            }
             "redrive" => {
                 let mut redrive = dead.redrive().limit(MAX_REDRIVEN);
                 if let Some(reason) = which.reason.clone() {
@@ -110,6 +115,7 @@ pub(crate) async fn on_dead(
                     });
                 }
                 let done = redrive.await?;
+                noted::detail("put back", done.moved);
                 let more = if done.more { " There may be more." } else { "" };
                 format!("{} are put back.{more}", done.moved)
             }

@@ -13,6 +13,7 @@ use super::shell::{Shell, back, encoded, failed, no_action, or_failed, page as a
 use crate::app::App;
 use crate::bulk::{Action, Bulk};
 use crate::filter::Filter;
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query, partition};
 
@@ -182,6 +183,9 @@ pub(crate) async fn act(
         let limit = filter.limit.filter(|limit| (1..=MOST).contains(limit));
         let limit = limit.ok_or_else(|| Problem::invalid(format!("say a limit of 1 to {MOST}")))?;
         let account = run(&app, &filter, named(&name)?, limit, false).await?;
+        for (outcome, count) in &account.outcomes {
+            noted::detail(outcome, count);
+        }
         Ok(back(&place(&filter), &account.text()))
     };
     or_failed(&app, done.await)

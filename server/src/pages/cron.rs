@@ -17,6 +17,7 @@ use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{cut, moment, short};
 use crate::access;
 use crate::app::App;
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query};
 
@@ -170,6 +171,7 @@ pub(crate) async fn act(
 ) -> Response {
     let done = async {
         app.writable()?;
+        noted::detail("schedule", &which.name);
         app.may_change_schedule(&which.name).await?;
         Ok(back("/cron", &done(&app, &action, &which.name).await?))
     };

@@ -16,6 +16,7 @@ use super::text::{moment, short};
 use crate::access;
 use crate::app::App;
 use crate::manage::{may_change_limit, sees_limit};
+use crate::noted;
 use crate::problem::Problem;
 use crate::wire::{Path, Query};
 
@@ -90,6 +91,7 @@ pub(crate) async fn act(
             return Err(no_action(&action));
         }
         let (name, store) = (which.name, Limits::new(app.store()?.clone()));
+        noted::detail("limit", &name);
         may_change_limit(&store, &name).await?;
         if !store.delete(&name).await? {
             return Err(Problem::not_found(format!("there is no limit {name:?} any more")));

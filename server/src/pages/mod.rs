@@ -1,6 +1,7 @@
 //! Pages for people: they work without a script, and keep themselves fresh with one.
 
 mod act;
+mod audit;
 mod bulk;
 mod charts;
 mod confirm;
@@ -38,6 +39,7 @@ pub(crate) fn router() -> Router<Arc<App>> {
         .route("/dead/confirm", get(dead::confirm))
         .route("/cron", get(cron::page))
         .route("/cron/confirm", get(cron::confirm))
+        .route("/audit", get(audit::page))
         .route("/limits", get(limits::page))
         .route("/limits/confirm", get(limits::confirm))
         .route("/do/limits/{action}", post(limits::act))

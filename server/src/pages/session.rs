@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::{Form, State};
+use axum::extract::{Extension, Form, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 
 use super::shell::{Shell, failed, page as answer, with_status};
 use crate::app::App;
+use crate::peer::Peer;
 use crate::sessions::COOKIE;
 
 #[derive(Template)]
@@ -32,12 +33,23 @@ pub(crate) struct Entered {
     token: String,
 }
 
-pub(crate) async fn enter(State(app): State<Arc<App>>, Form(entered): Form<Entered>) -> Response {
+pub(crate) async fn enter(
+    State(app): State<Arc<App>>,
+    peer: Option<Extension<Peer>>,
+    Form(entered): Form<Entered>,
+) -> Response {
     let access = match app.keys.of(entered.token.trim()).await {
         Ok(Some(access)) => access,
         Ok(None) => return with_status(StatusCode::UNAUTHORIZED, &login(&app, true)),
         Err(problem) => return failed(&app, &problem),
     };
+    // Whoever has no token leaves no entry: they could fill the trail.
+    let peer = peer.map(|Extension(peer)| peer);
+    match app.trail.begin(&access, peer, "POST", "/login").await {
+        Ok(Some(entered)) => entered.end(StatusCode::SEE_OTHER).await,
+        Ok(None) => {}
+        Err(problem) => return failed(&app, &problem),
+    }
     let session = app.sessions.enter(access);
     let secure = if app.encrypted { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict{secure}");

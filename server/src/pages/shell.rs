@@ -56,7 +56,7 @@ impl Shell {
 
     /// The navigation.
     #[allow(clippy::unused_self, reason = "the template asks the frame")]
-    pub(crate) fn pages(&self) -> [(&'static str, &'static str); 6] {
+    pub(crate) fn pages(&self) -> [(&'static str, &'static str); 7] {
         [
             ("Overview", "/"),
             ("Tasks", "/tasks"),
@@ -64,6 +64,7 @@ impl Shell {
             ("Workers", "/workers"),
             ("Cron", "/cron"),
             ("Limits", "/limits"),
+            ("Audit", "/audit"),
         ]
     }
 

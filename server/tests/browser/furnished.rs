@@ -24,6 +24,7 @@ impl Furnished {
         let ids = tasks(&bed, text).await;
         let member = worker(&bed).await;
         schedule(&bed, text).await;
+        managed(&bed, text).await;
         Limits::new(bed.queue.control().unwrap())
             .put(text, &Limit::partition("mail").unwrap().cap(5).rate(10.0, 20))
             .await
@@ -46,6 +47,7 @@ impl Furnished {
         paths.push(format!("/limits/confirm?name={said}"));
         paths.push(format!("/tasks/confirm/cancel?partition=mail&kind={said}"));
         paths.push(format!("/tasks?partition=mail&said={said}"));
+        paths.push("/audit".to_owned());
         paths.push("/login".to_owned());
         Self { bed, paths, _member: member }
     }
@@ -83,6 +85,15 @@ async fn schedule(bed: &Bed, text: &str) {
     let timetable = Timetable::new("0 7 * * MON-FRI".parse().unwrap(), Zone::utc());
     let schedule = Schedule::new(text, timetable, PartitionId::new("mail").unwrap()).with_kind(text);
     Scheduler::new(&bed.queue).unwrap().put(&schedule).await.unwrap();
+}
+
+/// Something in the audit trail, which leaves everything as it was.
+async fn managed(bed: &Bed, text: &str) {
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    for action in ["pause", "resume"] {
+        let (path, name) = (format!("/do/cron/{action}"), format!("name={}", encoded(text)));
+        assert_eq!(bed.client.send("POST", &path, &form, name.as_bytes()).await.status, 303);
+    }
 }
 
 /// A worker that is quiet, so that it takes nothing away.

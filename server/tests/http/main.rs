@@ -8,6 +8,8 @@
     clippy::format_push_string
 )]
 
+mod audit;
+mod away;
 mod bed;
 mod bulk;
 mod client;

@@ -1,27 +1,31 @@
 //! What each token may do.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyqueue_server::ServerBuilder;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
+use crate::away::leaving;
 use crate::bed::{Bed, memory};
 use crate::client::Answer;
 
-const ADMIN: &str = "correct-horse-battery";
+pub(crate) const ADMIN: &str = "correct-horse-battery";
 const RIGHTS: [&str; 6] = ["push", "work", "read", "payloads", "manage", "admin"];
 
 fn closed(builder: ServerBuilder) -> ServerBuilder {
     builder.token(ADMIN)
 }
 
-async fn ask(bed: &Bed, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+pub(crate) async fn ask(bed: &Bed, token: &str, method: &str, path: &str, body: &Value) -> Answer {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     bed.client.send(method, path, &headers, body.to_string().as_bytes()).await
 }
 
-async fn create(bed: &Bed, name: &str, rights: &[&str], partitions: &[&str]) -> String {
+pub(crate) async fn create(bed: &Bed, name: &str, rights: &[&str], partitions: &[&str]) -> String {
     let body = json!({ "rights": rights, "partitions": partitions });
     let created = ask(bed, ADMIN, "PUT", &format!("/v1/tokens/{name}"), &body).await;
     assert_eq!(created.status, 201);
@@ -29,7 +33,7 @@ async fn create(bed: &Bed, name: &str, rights: &[&str], partitions: &[&str]) -> 
 }
 
 /// The right that each request needs, written down a second time.
-fn needed(operation: &str) -> Option<&'static str> {
+pub(crate) fn needed(operation: &str) -> Option<&'static str> {
     match operation {
         "livez" | "readyz" | "openapi" | "preview_schedule" => None,
         "push" | "enqueue_job" => Some("push"),
@@ -42,7 +46,7 @@ fn needed(operation: &str) -> Option<&'static str> {
         | "ping_job_worker"
         | "dequeue_job"
         | "set_job_outcome" => Some("work"),
-        "list_tokens" | "show_token" | "create_token" | "delete_token" => Some("admin"),
+        "list_audit" | "list_tokens" | "show_token" | "create_token" | "delete_token" => Some("admin"),
         "list_partitions"
         | "show_partition"
         | "browse_messages"
@@ -228,4 +232,62 @@ async fn a_service_asks_for_tokens_from_the_first_on_and_after_the_last() {
     assert_eq!(other.client.get("/v1/partitions").await.status, 401, "a service that begins later");
     assert_eq!(ask(&other, root, "DELETE", "/v1/tokens/root", &json!({})).await.status, 204);
     assert_eq!(other.client.get("/v1/partitions").await.status, 401);
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_nobody_is_let_in_with_its_tokens() {
+    let (queue, away) = leaving();
+    let bed = Bed::with(queue, closed).await;
+    let token = create(&bed, "ci", &["read"], &["*"]).await;
+    away.store(true, Ordering::SeqCst);
+    let refused = ask(&bed, &token, "GET", "/v1/partitions", &json!({})).await;
+    assert_eq!((refused.status, &refused.json()["retry"]), (503, &json!("safe")));
+    assert!(refused.head.contains("retry-after"), "{refused:?}");
+    assert_eq!(ask(&bed, ADMIN, "GET", "/v1/partitions", &json!({})).await.status, 200, "of the file");
+    assert_eq!(bed.client.get("/livez").await.status, 200);
+    away.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&bed, &token, "GET", "/v1/partitions", &json!({})).await.status, 200);
+}
+
+#[tokio::test]
+async fn events_end_once_their_token_is_deleted() {
+    let bed = Bed::with(memory(), closed).await;
+    let token = create(&bed, "person", &["read"], &["*"]).await;
+    let mut events = TcpStream::connect(bed.client.0).await.unwrap();
+    let request =
+        format!("GET /v1/events HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n", bed.client.0);
+    events.write_all(request.as_bytes()).await.unwrap();
+    let mut said = String::new();
+    let first = async {
+        while !said.contains("event: sample") {
+            let mut bytes = [0; 4096];
+            let count = events.read(&mut bytes).await.unwrap();
+            assert_ne!(count, 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), first).await.unwrap();
+    assert_eq!(ask(&bed, ADMIN, "DELETE", "/v1/tokens/person", &json!({})).await.status, 204);
+    // There is always something to tell, until there is nobody to be told.
+    let changes = async {
+        loop {
+            ask(&bed, ADMIN, "POST", "/v1/partitions/mail/messages", &json!({ "payload": "x" })).await.ok();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let ended = async {
+        let mut rest = String::new();
+        while !rest.ends_with("0\r\n\r\n") {
+            let mut bytes = [0; 4096];
+            let count = events.read(&mut bytes).await.unwrap();
+            if count == 0 {
+                break;
+            }
+            rest.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    };
+    tokio::select! {
+        () = changes => {}
+        ended = tokio::time::timeout(Duration::from_secs(30), ended) => ended.expect("the events end"),
+    }
 }

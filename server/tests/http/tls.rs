@@ -178,7 +178,7 @@ async fn each_page_says_that_others_can_read_along() {
     let end = CancellationToken::new();
     let serving = tokio::spawn(server.serve(listener, end.clone()));
     let authorization = format!("authorization: Bearer {TOKEN}\r\n");
-    for path in ["/", "/tasks", "/dead", "/workers", "/cron", "/limits", "/login"] {
+    for path in ["/", "/tasks", "/dead", "/workers", "/cron", "/limits", "/audit", "/login"] {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let page = asked(stream, "localhost", path, &authorization).await;
         assert!(page.contains("without TLS"), "{path}: {page}");

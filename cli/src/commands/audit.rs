@@ -1,0 +1,105 @@
+//! `anyqueue audit`: who managed what through a service.
+
+use anyqueue_control::audit::{Audit as Trail, AuditEntry, MAX_ENTRIES};
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::control::ControlArgs;
+use crate::failure::{Failure, Result, with_causes};
+use crate::open::Create;
+use crate::output::{Output, Table, preview};
+use crate::session::Session;
+
+/// As many as the store shows at once.
+const PAGE: u64 = 100;
+
+/// Shows who managed what through `anyqueue serve`, the newest first
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  anyqueue audit
+  anyqueue audit --limit 10000 --json
+
+Each request to a service that changes something by the right manage or admin is there, and each person who entered with a
+token: not pushes, pulls and settlements, and not what other commands do. `operator` is whoever needs no token, or has one of
+--token-file; `begun` has no outcome yet, or the service ended before. The last 10000 are kept, for 90 days.
+
+Services on RabbitMQ and SQS keep it where --control-url says. Exit code 4: there is none.")]
+pub(crate) struct Audit {
+    #[command(flatten)]
+    control: ControlArgs,
+    /// How many at most
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=MAX_ENTRIES))]
+    limit: u64,
+}
+
+impl Audit {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let queue = session.queue(Create::Never).await?;
+        let control = self.control.open(&queue, Create::Never).await?;
+        let end = show(&Trail::new(control.store.clone()), self.limit, session.output).await;
+        let (let_go, closed) = (control.close().await, queue.close().await);
+        end?;
+        let_go?;
+        Ok(closed?)
+    }
+}
+
+async fn show(trail: &Trail, limit: u64, output: Output) -> Result {
+    let mut table = Table::new(&["at", "who", "from", "status", "what", "queue", "details"]);
+    let (mut left, mut before, mut any) = (limit, None, false);
+    while left > 0 {
+        let page = trail.list(before, usize::try_from(left.min(PAGE)).unwrap_or(usize::MAX)).await?;
+        for (key, error) in &page.unreadable {
+            output.warn(&format!("{key}: {}", with_causes(error)));
+        }
+        for entry in &page.entries {
+            any = true;
+            if output.json {
+                output.object(&line(entry))?;
+            } else {
+                table.row(row(entry));
+            }
+        }
+        left = left.saturating_sub(PAGE);
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    if !any {
+        output.note("nobody has managed anything");
+        return Err(Failure::Nothing);
+    }
+    if output.json { Ok(()) } else { table.print(output) }
+}
+
+fn line(entry: &AuditEntry) -> Value {
+    let outcome = entry.outcome.clone().unwrap_or_default();
+    let details: Map<_, _> = outcome.details.into_iter().map(|(name, value)| (name, json!(value))).collect();
+    json!({
+        "number": entry.number,
+        "at": humantime::format_rfc3339_millis(entry.at).to_string(),
+        "token": entry.token,
+        "from": entry.from,
+        "method": entry.method,
+        "path": entry.path,
+        "status": entry.outcome.as_ref().map(|outcome| outcome.status),
+        "partitions": outcome.queues,
+        "details": details,
+    })
+}
+
+fn row(entry: &AuditEntry) -> [String; 7] {
+    let outcome = entry.outcome.clone().unwrap_or_default();
+    let details = outcome.details.iter().map(|(name, value)| format!("{name} {value}"));
+    [
+        humantime::format_rfc3339_seconds(entry.at).to_string(),
+        entry.token.clone().unwrap_or_else(|| "operator".to_owned()),
+        entry.from.clone().unwrap_or_else(|| "-".to_owned()),
+        entry.outcome.as_ref().map_or_else(|| "begun".to_owned(), |outcome| outcome.status.to_string()),
+        preview(format!("{} {}", entry.method, entry.path).as_bytes(), 80),
+        preview(outcome.queues.join(" ").as_bytes(), 40),
+        preview(details.collect::<Vec<_>>().join(", ").as_bytes(), 60),
+    ]
+}

@@ -1,0 +1,127 @@
+//! A call, and what came of it, within bounds.
+
+use crate::tokens::Secret;
+
+/// The longest path that is kept; of a longer one, the beginning.
+pub const MAX_PATH_BYTES: usize = 512;
+/// The most queues that are named for one call.
+pub const MAX_QUEUES: usize = 8;
+/// The most details of one call.
+pub const MAX_DETAILS: usize = 16;
+/// The longest name of a queue or detail, and the longest value; of longer ones, the beginning.
+pub const MAX_DETAIL_BYTES: usize = 256;
+/// The longest other text.
+const MAX_TEXT_BYTES: usize = 64;
+
+/// A call that is about to be made: never what it brings with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub(super) token: Option<String>,
+    pub(super) from: Option<String>,
+    pub(super) method: String,
+    pub(super) path: String,
+}
+
+impl Call {
+    /// A call of whoever runs the service: where no tokens are asked for, or with one that the service was started with. A token within the path is left out.
+    #[must_use]
+    pub fn new(method: &str, path: &str) -> Self {
+        let hidden = path.split('/').map(without_secret).collect::<Vec<_>>().join("/");
+        let (token, from) = (None, None);
+        Self { token, from, method: cut(method, MAX_TEXT_BYTES), path: cut(&hidden, MAX_PATH_BYTES) }
+    }
+
+    /// With this token, by its name.
+    #[must_use]
+    pub fn with_token(mut self, name: &str) -> Self {
+        self.token = Some(cut(name, MAX_TEXT_BYTES));
+        self
+    }
+
+    /// From this address.
+    #[must_use]
+    pub fn with_from(mut self, address: &str) -> Self {
+        self.from = Some(cut(address, MAX_TEXT_BYTES));
+        self
+    }
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The status of the answer.
+    pub status: u16,
+    /// The queues that it named.
+    pub queues: Vec<String>,
+    /// Names, ids and counts.
+    pub details: Vec<(String, String)>,
+}
+
+impl Outcome {
+    /// With this status.
+    #[must_use]
+    pub fn new(status: u16) -> Self {
+        Self { status, ..Self::default() }
+    }
+
+    /// Adds a queue, once; beyond [`MAX_QUEUES`] it is left out.
+    pub fn add_queue(&mut self, name: &str) {
+        let name = cut(name, MAX_DETAIL_BYTES);
+        if self.queues.len() < MAX_QUEUES && !self.queues.contains(&name) {
+            self.queues.push(name);
+        }
+    }
+
+    /// Adds a detail, or changes it; beyond [`MAX_DETAILS`] it is left out.
+    pub fn add_detail(&mut self, name: &str, value: &str) {
+        let (name, value) = (cut(name, MAX_DETAIL_BYTES), cut(&without_secret(value), MAX_DETAIL_BYTES));
+        if let Some((_, there)) = self.details.iter_mut().find(|(there, _)| *there == name) {
+            *there = value;
+        } else if self.details.len() < MAX_DETAILS {
+            self.details.push((name, value));
+        }
+    }
+}
+
+/// Somebody may have put a token where its name belongs.
+fn without_secret(text: &str) -> String {
+    Secret::parse(text).map_or_else(|| text.to_owned(), |secret| format!("aq_{}_…", secret.name()))
+}
+
+fn cut(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(bytes.saturating_sub('…'.len_utf8()));
+    format!("{}…", text.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_in_a_path_is_left_out() {
+        let secret = Secret::random("ci");
+        let call = Call::new("DELETE", &format!("/v1/tokens/{}", secret.text()));
+        assert_eq!(call.path, "/v1/tokens/aq_ci_…");
+        assert_eq!(Call::new("POST", "/v1/partitions/a_b/pause").path, "/v1/partitions/a_b/pause");
+    }
+
+    #[test]
+    fn nothing_is_longer_than_its_bound() {
+        let long = "ä".repeat(10_000);
+        let call = Call::new(&long, &long).with_token(&long).with_from(&long);
+        let mut outcome = Outcome::new(200);
+        for place in 0..100 {
+            outcome.add_queue(&format!("{place}{long}"));
+            outcome.add_detail(&format!("{place}{long}"), &long);
+        }
+        assert!(call.path.len() <= MAX_PATH_BYTES && call.method.len() <= MAX_TEXT_BYTES);
+        assert!(call.token.unwrap().len() <= MAX_TEXT_BYTES && call.from.unwrap().len() <= MAX_TEXT_BYTES);
+        assert_eq!((outcome.queues.len(), outcome.details.len()), (MAX_QUEUES, MAX_DETAILS));
+        let texts = outcome.details.iter().flat_map(|(name, value)| [name, value]).chain(&outcome.queues);
+        assert!(texts.clone().all(|text| text.len() <= MAX_DETAIL_BYTES && text.ends_with('…')));
+    }
+}

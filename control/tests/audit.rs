@@ -1,0 +1,116 @@
+//! The audit trail in a store.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
+
+use std::collections::BTreeSet;
+
+use anyqueue::control::{Change, ControlStore, Expect, Key};
+use anyqueue::{Page, Queue};
+use anyqueue_control::audit::{Audit, Call, KEPT, MAX_ENTRIES, Outcome};
+use anyqueue_memory::MemoryQueue;
+
+fn store() -> ControlStore {
+    Queue::new(MemoryQueue::new()).unwrap().control().unwrap()
+}
+
+fn call(number: u64) -> Call {
+    Call::new("POST", &format!("/{number}"))
+}
+
+#[tokio::test]
+async fn a_call_is_entered_before_and_after_with_who_when_and_from_where() {
+    let store = store();
+    let audit = Audit::new(store.clone());
+    let now = store.list("", Page::of(1)).await.unwrap().now;
+    let call = Call::new("DELETE", "/v1/limits/smtp").with_token("ops").with_from("10.0.0.1");
+    let begun = audit.begin(&call).await.unwrap();
+    let entry = audit.list(None, 10).await.unwrap().entries.remove(0);
+    assert_eq!(
+        (entry.number, entry.token.as_deref(), entry.from.as_deref()),
+        (1, Some("ops"), Some("10.0.0.1"))
+    );
+    assert_eq!(
+        (entry.method.as_str(), entry.path.as_str(), &entry.outcome),
+        ("DELETE", "/v1/limits/smtp", &None)
+    );
+    assert!(entry.at >= now);
+    let mut outcome = Outcome::new(204);
+    outcome.add_queue("mail");
+    outcome.add_detail("deleted", "1");
+    outcome.add_detail("deleted", "2");
+    audit.end(begun, &outcome).await.unwrap();
+    let entry = audit.list(None, 10).await.unwrap().entries.remove(0);
+    let outcome = entry.outcome.unwrap();
+    assert_eq!((outcome.status, outcome.queues), (204, vec!["mail".to_owned()]));
+    assert_eq!(outcome.details, [("deleted".to_owned(), "2".to_owned())]);
+    let kept = store.list("audit/", Page::of(1)).await.unwrap();
+    let until = kept.value[0].expires_at.unwrap();
+    assert!(until <= kept.now + KEPT && until >= now + KEPT, "it ends by itself");
+}
+
+#[tokio::test]
+async fn there_are_never_more_than_so_many_and_the_newest_come_first() {
+    let store = store();
+    let audit = Audit::new(store.clone());
+    let more = 5;
+    for number in 1..=MAX_ENTRIES + more {
+        let _ = audit.begin(&call(number)).await.unwrap();
+    }
+    let most = usize::try_from(MAX_ENTRIES).unwrap();
+    assert_eq!(store.list_all("audit/", 2 * most).await.unwrap().value.len(), most);
+    let (mut seen, mut before) = (Vec::new(), None);
+    loop {
+        let page = audit.list(before, 100).await.unwrap();
+        seen.extend(page.entries.iter().map(|entry| entry.path.clone()));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    let expected: Vec<_> = (more + 1..=MAX_ENTRIES + more).rev().map(|number| format!("/{number}")).collect();
+    assert!(seen == expected, "from {:?} to {:?}", seen.first(), seen.last());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_who_enter_calls_at_once_none_is_lost() {
+    let store = store();
+    // Each as if it were of a process of its own.
+    let all = (0..8_u64).map(|instance| {
+        let audit = Audit::new(store.clone());
+        tokio::spawn(async move {
+            for place in 0..10 {
+                let _ = audit.begin(&call(instance * 10 + place)).await.unwrap();
+            }
+        })
+    });
+    for one in all.collect::<Vec<_>>() {
+        one.await.unwrap();
+    }
+    let entries = Audit::new(store).list(None, 100).await.unwrap().entries;
+    let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
+    assert_eq!((entries.len(), paths.len()), (80, 80));
+}
+
+#[tokio::test]
+async fn what_came_of_a_call_does_not_bring_back_an_entry_that_is_gone() {
+    let store = store();
+    let audit = Audit::new(store.clone());
+    let begun = audit.begin(&call(1)).await.unwrap();
+    let key = store.list("audit/", Page::of(1)).await.unwrap().value.remove(0).key;
+    assert!(store.apply(Change::delete(key, Expect::Any)).await.unwrap().value.is_done());
+    audit.end(begun, &Outcome::new(200)).await.unwrap();
+    assert!(audit.list(None, 10).await.unwrap().entries.is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_named_and_hides_no_other() {
+    let store = store();
+    let audit = Audit::new(store.clone());
+    let _ = audit.begin(&call(1)).await.unwrap();
+    let key = store.list("audit/", Page::of(1)).await.unwrap().value.remove(0).key;
+    let _ = audit.begin(&call(2)).await.unwrap();
+    let damage = Change::put(Key::new(key.as_str()).unwrap(), Expect::Any, "{");
+    assert!(store.apply(damage).await.unwrap().value.is_done());
+    let page = audit.list(None, 10).await.unwrap();
+    assert_eq!((page.entries.len(), page.unreadable[0].0.as_str()), (1, key.as_str()));
+}

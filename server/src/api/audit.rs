@@ -1,0 +1,98 @@
+//! The audit trail: who managed what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyqueue_control::audit::{Audit as Store, AuditEntry};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::limits::Unreadable;
+use crate::app::App;
+use crate::problem::Answer;
+use crate::wire::{Json, Query, time_text};
+
+/// The most entries of a page.
+const MAX_PAGE: usize = 100;
+
+/// Which page.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageOf {
+    /// The number of the last entry of the page before.
+    #[serde(default)]
+    after: Option<u64>,
+    /// How many, at most 100.
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+/// A managing request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Managed {
+    /// Which it is: later ones have greater numbers.
+    number: u64,
+    /// When it was entered, by the store's clock.
+    at: String,
+    /// The name of the token; nothing for whoever runs the service: where no tokens are asked for, or with one of the token file.
+    token: Option<String>,
+    /// The address that it came from, as the service saw it.
+    from: Option<String>,
+    /// The method.
+    method: String,
+    /// The path, without what follows a `?`.
+    path: String,
+    /// The status of the answer; nothing if it is under way, or the service or the client ended meanwhile: then it may have been done or not.
+    status: Option<u16>,
+    /// The queues that it named.
+    partitions: Vec<String>,
+    /// Names, ids and counts.
+    details: BTreeMap<String, String>,
+}
+
+impl From<AuditEntry> for Managed {
+    fn from(entry: AuditEntry) -> Self {
+        let outcome = entry.outcome.unwrap_or_default();
+        Self {
+            number: entry.number,
+            at: time_text(entry.at),
+            token: entry.token,
+            from: entry.from,
+            method: entry.method,
+            path: entry.path,
+            status: Some(outcome.status).filter(|status| *status != 0),
+            partitions: outcome.queues,
+            details: outcome.details.into_iter().collect(),
+        }
+    }
+}
+
+/// A page of the audit trail.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditTrail {
+    /// The newest first.
+    entries: Vec<Managed>,
+    /// Those that cannot be read, and why.
+    unreadable: Vec<Unreadable>,
+    /// Where to go on; nothing on the last page.
+    next: Option<u64>,
+}
+
+/// Who managed what: the last 10,000 requests that change something by the right `manage` or `admin`, and people who entered, for 90 days.
+#[utoipa::path(
+    get, path = "/v1/audit", operation_id = "list_audit", tag = "service", params(PageOf),
+    responses((status = 200, description = "A page of the trail.", body = AuditTrail))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Query(page): Query<PageOf>,
+) -> Answer<Json<AuditTrail>> {
+    let found = Store::new(app.store()?.clone()).list(page.after, page.limit.unwrap_or(MAX_PAGE)).await?;
+    Ok(Json(AuditTrail {
+        entries: found.entries.into_iter().map(Managed::from).collect(),
+        unreadable: found.unreadable.iter().map(Unreadable::of).collect(),
+        next: found.next,
+    }))
+}

@@ -1,0 +1,234 @@
+//! The audit trail: each managing request leaves one entry, and no other request leaves any.
+
+use std::sync::atomic::Ordering;
+
+use anyqueue_control::audit::{Audit, AuditEntry};
+use anyqueue_server::ServerBuilder;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::away::leaving;
+use crate::bed::{Bed, memory};
+use crate::client::Answer;
+use crate::rights::{ADMIN, ask, create, needed};
+
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+const ID: &str = "00000000-0000-0000-0000-000000000000";
+
+fn closed(builder: ServerBuilder) -> ServerBuilder {
+    builder.token(ADMIN)
+}
+
+/// The newest first.
+async fn trail(bed: &Bed) -> Vec<AuditEntry> {
+    Audit::new(bed.queue.control().unwrap()).list(None, 100).await.unwrap().entries
+}
+
+/// Numbers follow each other: how many were entered.
+async fn entered(bed: &Bed) -> u64 {
+    trail(bed).await.first().map_or(0, |entry| entry.number)
+}
+
+async fn form(bed: &Bed, path: &str, body: &str) -> Answer {
+    let bearer = format!("Bearer {ADMIN}");
+    bed.client.send("POST", path, &[("authorization", bearer.as_str()), FORM], body.as_bytes()).await
+}
+
+#[tokio::test]
+async fn each_managing_request_leaves_one_entry_and_no_other_leaves_any() {
+    let bed = Bed::with(memory(), closed).await;
+    let description: Value = serde_json::from_str(&anyqueue_server::openapi()).unwrap();
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        for (method, request) in methods.as_object().unwrap() {
+            let operation = request["operationId"].as_str().unwrap();
+            // Events end with the service.
+            if operation == "events" {
+                continue;
+            }
+            let (path, method) = (path.replace(['{', '}'], ""), method.to_uppercase());
+            let manages = method != "GET" && matches!(needed(operation), Some("manage" | "admin"));
+            let before = entered(&bed).await;
+            let answer = ask(&bed, ADMIN, &method, &path, &json!({})).await;
+            assert_eq!(entered(&bed).await - before, u64::from(manages), "{method} {path}");
+            if manages {
+                let entry = trail(&bed).await.remove(0);
+                assert_eq!((&entry.method, &entry.path), (&method, &path));
+                assert_eq!(entry.outcome.unwrap().status, answer.status, "{method} {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn forms_of_pages_are_entered_and_looking_and_working_are_not() {
+    let bed = Bed::with(memory(), closed).await;
+    let push = json!([{ "payload": "1" }, { "payload": "2" }]);
+    ask(&bed, ADMIN, "POST", "/v1/partitions/mail/messages", &push).await.ok();
+    let pulled = ask(&bed, ADMIN, "POST", "/v1/pull", &json!({ "partitions": ["mail"] })).await.ok();
+    let delivery = &pulled["deliveries"][0]["delivery"];
+    ask(&bed, ADMIN, "POST", "/v1/extend", &json!({ "delivery": delivery, "lease_ms": 9000 })).await.ok();
+    ask(&bed, ADMIN, "POST", "/v1/settle", &json!({ "delivery": delivery, "status": "processed" }))
+        .await
+        .ok();
+    for path in [
+        "/",
+        "/partitions/mail",
+        "/tasks?partition=mail",
+        "/tasks/confirm/cancel?partition=mail",
+        "/workers",
+        "/dead?partition=mail",
+        "/dead/confirm?action=purge&partition=mail",
+        "/cron",
+        "/limits",
+        "/limits/confirm?name=x",
+        "/audit",
+        "/login",
+    ] {
+        assert_eq!(ask(&bed, ADMIN, "GET", path, &json!({})).await.status, 200, "{path}");
+    }
+    assert_eq!(bed.client.post("/v1/partitions/mail/pause", &json!({})).await.status, 401);
+    let reader = create(&bed, "reader", &["read"], &["*"]).await;
+    let refused = ask(&bed, &reader, "POST", "/v1/partitions/mail/pause", &json!({})).await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(form(&bed, "/login", "token=wrong-horse-battery").await.status, 401);
+    let made = trail(&bed).await;
+    assert_eq!(made.len(), 1, "the token alone: {made:?}");
+    for (path, body, said) in [
+        ("/do/partitions/mail/pause", "", ""),
+        ("/do/tasks/cancel", "partition=mail&limit=5", "removed: 1"),
+        (&format!("/do/tasks/{ID}/cancel?partition=mail"), "", ""),
+        ("/do/workers/w/quiet", "", ""),
+        ("/do/dead/purge", "partition=mail", "deleted: 0"),
+        ("/do/dead/redrive", "partition=mail", "put back: 0"),
+        ("/do/cron/pause", "name=new+year", "schedule: new year"),
+        ("/do/limits/delete", "name=smtp", "limit: smtp"),
+        ("/login", &format!("token={ADMIN}"), ""),
+    ] {
+        let before = entered(&bed).await;
+        let answer = form(&bed, path, body).await;
+        let entry = trail(&bed).await.remove(0);
+        assert_eq!(entry.number - before, 1, "{path}");
+        let outcome = entry.outcome.unwrap();
+        assert_eq!((outcome.status, Some(entry.path.as_str())), (answer.status, path.split('?').next()));
+        let details = outcome.details.iter().map(|(name, value)| format!("{name}: {value}"));
+        assert!(said.is_empty() || details.into_iter().any(|detail| detail == said), "{path}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_says_who_when_from_where_what_and_what_came_of_it() {
+    let bed = Bed::with(memory(), closed).await;
+    let ops = create(&bed, "ops", &["manage", "push"], &["mail", "eu.*"]).await;
+    for queue in ["mail", "eu.west"] {
+        ask(&bed, &ops, "POST", &format!("/v1/partitions/{queue}/messages"), &json!({ "payload": "x" }))
+            .await
+            .ok();
+    }
+    ask(&bed, &ops, "DELETE", "/v1/partitions/mail/messages?confirm=mail", &json!({})).await.ok();
+    let others = ask(&bed, &ops, "POST", "/v1/partitions/theirs/pause", &json!({})).await;
+    assert_eq!(others.status, 403);
+    let bulk = |dry: bool| json!({ "partition": "eu.west", "action": "cancel", "limit": 9, "dry_run": dry });
+    for dry in [true, false] {
+        assert_eq!(ask(&bed, &ops, "POST", "/v1/tasks/bulk", &bulk(dry)).await.lines().len(), 2);
+    }
+    let page = ask(&bed, ADMIN, "GET", "/v1/audit?limit=4", &json!({})).await.ok();
+    let of = |place: usize| {
+        let entry = &page["entries"][place];
+        assert_eq!((&entry["token"], &entry["from"]), (&json!("ops"), &json!("127.0.0.1")), "{entry}");
+        let at = entry["at"].as_str().unwrap();
+        assert!(humantime::parse_rfc3339(at).unwrap().elapsed().unwrap().as_secs() < 300, "{at}");
+        let what = format!("{} {}", entry["method"].as_str().unwrap(), entry["path"].as_str().unwrap());
+        (what, entry["status"].clone(), entry["partitions"].clone(), entry["details"].clone())
+    };
+    let what = |text: &str| text.to_owned();
+    assert_eq!(
+        of(0),
+        (
+            what("POST /v1/tasks/bulk"),
+            json!(200),
+            json!(["eu.west"]),
+            json!({ "action": "cancel", "tasks": "1" })
+        )
+    );
+    assert_eq!(of(1).3, json!({ "action": "cancel", "tasks": "1", "dry run": "nothing was changed" }));
+    assert_eq!(of(2), (what("POST /v1/partitions/theirs/pause"), json!(403), json!(["theirs"]), json!({})));
+    assert_eq!(
+        of(3),
+        (what("DELETE /v1/partitions/mail/messages"), json!(200), json!(["mail"]), json!({ "deleted": "1" }))
+    );
+    let next = &page["next"];
+    let rest = ask(&bed, ADMIN, "GET", &format!("/v1/audit?after={next}"), &json!({})).await.ok();
+    let first = &rest["entries"][0];
+    assert_eq!((&first["path"], &first["token"]), (&json!("/v1/tokens/ops"), &json!(null)), "the operator");
+    assert_eq!((rest["entries"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)));
+}
+
+#[tokio::test]
+async fn the_trail_holds_no_secret_and_nothing_of_a_body() {
+    let bed = Bed::with(memory(), closed).await;
+    let token = create(&bed, "ops", &["admin"], &["*"]).await;
+    let cron = json!({ "spec": "0 0 * * *", "partition": "mail", "payload": "confidential" });
+    ask(&bed, &token, "PUT", "/v1/cron/nightly", &cron).await.ok();
+    ask(&bed, &token, "DELETE", &format!("/v1/tokens/{token}"), &json!({ "payload": "confidential" })).await;
+    ask(&bed, &token, "DELETE", "/v1/partitions/mail/dead?confirm=confidential", &json!({})).await;
+    assert_eq!(form(&bed, "/login", &format!("token={token}")).await.status, 303);
+    assert_eq!(form(&bed, "/login", &format!("token={ADMIN}")).await.status, 303);
+    form(&bed, "/do/limits/delete", &format!("name={token}")).await;
+    let all = bed.queue.control().unwrap().list_all("audit/", 100).await.unwrap().value;
+    assert_eq!(all.len(), 7);
+    let digits = token.rsplit_once('_').unwrap().1;
+    for entry in all {
+        let text = format!("{} {}", entry.key, String::from_utf8(entry.value.to_vec()).unwrap());
+        for hidden in [digits, ADMIN, "confidential"] {
+            assert!(!text.contains(hidden), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_two_instances_that_manage_at_once_no_entry_is_lost() {
+    const EACH: usize = 20;
+    let queue = memory();
+    let (one, other) = (Bed::over(queue.clone()).await, Bed::over(queue).await);
+    let body = json!({});
+    let all = (0..EACH).flat_map(|_| [&one, &other]);
+    let answers = join_all(all.map(|bed| bed.client.post("/v1/partitions/mail/pause", &body))).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    let numbers: Vec<_> = trail(&one).await.iter().map(|entry| entry.number).collect();
+    assert_eq!(numbers, (1..=2 * EACH as u64).rev().collect::<Vec<_>>());
+    assert!(trail(&one).await.iter().all(|entry| entry.outcome.as_ref().is_some_and(|it| it.status == 200)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_entered_is_refused_before_anything_is_done() {
+    let (queue, away) = leaving();
+    let bed = Bed::with(queue, closed).await;
+    ask(&bed, ADMIN, "POST", "/v1/partitions/mail/messages", &json!({ "payload": "x" })).await.ok();
+    away.store(true, Ordering::SeqCst);
+    let refused = ask(&bed, ADMIN, "POST", "/v1/partitions/mail/pause", &json!({})).await;
+    assert_eq!((refused.status, &refused.json()["retry"]), (503, &json!("safe")));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("nothing was done"));
+    assert!(!bed.queue.is_paused("mail").await.unwrap());
+    assert_eq!(form(&bed, "/login", &format!("token={ADMIN}")).await.status, 503);
+    // What is not entered goes on.
+    let looked = ask(&bed, ADMIN, "GET", "/v1/partitions/mail", &json!({})).await.ok();
+    assert_eq!(looked["ready"], 1);
+    let pulled = ask(&bed, ADMIN, "POST", "/v1/pull", &json!({ "partitions": ["mail"] })).await.ok();
+    assert_eq!(pulled["deliveries"].as_array().unwrap().len(), 1);
+    away.store(false, Ordering::SeqCst);
+    ask(&bed, ADMIN, "POST", "/v1/partitions/mail/pause", &json!({})).await.ok();
+    assert!(bed.queue.is_paused("mail").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_service_that_only_reads_enters_nothing_and_shows_what_others_entered() {
+    let queue = memory();
+    let bed = Bed::over(queue.clone()).await;
+    bed.client.post("/v1/partitions/mail/pause", &json!({})).await.ok();
+    let reads = Bed::with(queue, |builder| builder.read_only(true)).await;
+    assert_eq!(reads.client.post("/v1/partitions/mail/resume", &json!({})).await.status, 403);
+    let shown = reads.client.get("/v1/audit").await.ok();
+    assert_eq!(shown["entries"].as_array().unwrap().len(), 1);
+    let page = String::from_utf8(reads.client.get("/audit").await.body).unwrap();
+    assert!(page.contains("POST /v1/partitions/mail/pause") && page.contains("operator"), "{page}");
+}
