@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyqueue::control::{Change, ControlStore, Expect, Key};
-use anyqueue::{Page, Queue};
+use anyqueue::adapter::{ControlStorage, Forward, Storage, async_trait};
+use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Stamped};
+use anyqueue::{Page, Queue, Result};
 use anyqueue_control::audit::{Audit, Call, KEPT, MAX_ENTRIES, Outcome};
 use anyqueue_memory::MemoryQueue;
+use tokio::sync::Barrier;
 
 fn store() -> ControlStore {
     Queue::new(MemoryQueue::new()).unwrap().control().unwrap()
@@ -89,6 +92,58 @@ async fn of_many_who_enter_calls_at_once_none_is_lost() {
     let entries = Audit::new(store).list(None, 100).await.unwrap().entries;
     let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
     assert_eq!((entries.len(), paths.len()), (80, 80));
+}
+
+/// A store whose first two readers see the same before either writes.
+#[derive(Debug)]
+struct Meeting {
+    memory: MemoryQueue,
+    both: Barrier,
+    met: AtomicBool,
+}
+
+impl Forward for Meeting {
+    fn inner(&self) -> &dyn Storage {
+        &self.memory
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl ControlStorage for Meeting {
+    async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
+        self.memory.get(keys).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
+        let found = self.memory.list(prefix, page).await;
+        if !self.met.load(Ordering::SeqCst) {
+            self.both.wait().await;
+            self.met.store(true, Ordering::SeqCst);
+        }
+        found
+    }
+
+    async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        self.memory.apply(changes).await
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_see_the_same_number_free_each_enters_its_call() {
+    let meeting = Meeting { memory: MemoryQueue::new(), both: Barrier::new(2), met: AtomicBool::new(false) };
+    let store = Queue::new(meeting).unwrap().control().unwrap();
+    // Each as if it were of a process of its own.
+    let (one, other) = (Audit::new(store.clone()), Audit::new(store.clone()));
+    let (one_call, other_call) = (call(1), call(2));
+    let begun = tokio::join!(one.begin(&one_call), other.begin(&other_call));
+    let _ = (begun.0.unwrap(), begun.1.unwrap());
+    let entries = one.list(None, 10).await.unwrap().entries;
+    let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(paths, BTreeSet::from(["/1", "/2"]));
 }
 
 #[tokio::test]
