@@ -349,7 +349,11 @@ async fn a_queue_whose_backend_keeps_no_ends_refuses_a_ledger() {
     assert_eq!(built.unwrap_err().kind(), ErrorKind::Unsupported);
     let queue = Queue::new(Bare::new(&Arc::default())).unwrap();
     let wanted = TaskFilter::new().in_state(TaskState::Succeeded);
-    assert_eq!(queue.tasks("jobs", wanted).unwrap_err().kind(), ErrorKind::Unsupported);
+    let refused = queue.tasks("jobs", wanted).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.message().contains("this backend has no ledger"), "{refused}");
     assert_eq!(queue.purge_ended(1).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    let ended = TaskFilter::new().since(std::time::SystemTime::UNIX_EPOCH).by_worker("w");
+    assert_eq!(queue.tasks("jobs", ended).unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(queue.tasks("jobs", TaskFilter::new()).is_ok(), "what lives is known without a ledger");
 }

@@ -339,3 +339,19 @@ async fn a_time_before_all_time_and_one_after_it_do_no_harm() {
         TaskCount { value: 0, exact: false }
     );
 }
+
+#[tokio::test]
+async fn a_filter_that_no_task_can_match_finds_nothing_with_a_ledger_and_without() {
+    let bare = Queue::new(MemoryQueue::new()).unwrap();
+    for queue in [queue().1, bare] {
+        push(&queue, MessageData::new("x")).await;
+        let live = || TaskFilter::new().in_state(TaskState::Queued).in_state(TaskState::Running);
+        for filter in
+            [live().since(SystemTime::UNIX_EPOCH), live().before(SystemTime::now()), live().by_worker("w")]
+        {
+            assert!(listed(&queue, filter.clone()).await.is_empty(), "{filter:?}");
+            let count = queue.count_tasks("jobs", &filter, 10).await.unwrap();
+            assert_eq!(count, TaskCount { value: 0, exact: true });
+        }
+    }
+}

@@ -183,7 +183,7 @@ impl QueueBuilder {
         }
         if self.options.ledger.is_some() && (capabilities.ledger.is_none() || self.storage.ledger().is_none())
         {
-            return Err(guard::unsupported("a ledger of the ends of tasks").with_backend(self.storage.name()));
+            return Err(guard::unsupported("ledger of the ends of tasks").with_backend(self.storage.name()));
         }
         start::start(self.storage, self.options, self.io, self.spawner, capabilities)
     }

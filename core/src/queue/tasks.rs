@@ -233,7 +233,7 @@ impl Queue {
     }
 
     fn no_ledger(&self) -> crate::error::Error {
-        self.0.stamp(guard::unsupported("a ledger of the ends of tasks"), Operation::Inspect)
+        self.0.stamp(guard::unsupported("ledger of the ends of tasks"), Operation::Inspect)
     }
 
     pub(super) async fn ledger<T: Send + 'static>(
@@ -245,7 +245,7 @@ impl Queue {
         }
         let call = async move |storage: Arc<dyn Storage>| match storage.ledger() {
             Some(ledger) => call(ledger).await,
-            None => Err(guard::unsupported("a ledger of the ends of tasks")),
+            None => Err(guard::unsupported("ledger of the ends of tasks")),
         };
         self.0.bounded(Operation::Inspect, call).await
     }
@@ -298,9 +298,14 @@ impl Queue {
         let kept_nowhere = |state: &TaskState| {
             !self.has_ledger() && state.ended().is_some_and(|end| end != EndState::Failed)
         };
-        if sides.is_empty() || filter.states.iter().any(kept_nowhere) {
+        let wants_messages = filter.wants_live() || filter.wants_dead();
+        if filter.states.iter().any(kept_nowhere) || (sides.is_empty() && ended.is_some()) {
             return Err(self.no_ledger());
         }
+        if sides.is_empty() && wants_messages {
+            return Err(self.0.stamp(guard::unsupported("way to browse messages"), Operation::Inspect));
+        }
+        // A filter that nothing can match, such as one for what waits and ended today, finds nothing.
         Ok(sides)
     }
 

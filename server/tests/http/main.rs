@@ -16,6 +16,7 @@ mod client;
 mod cron;
 mod cut;
 mod external;
+mod filters;
 mod forms;
 mod guard;
 mod jobs;
