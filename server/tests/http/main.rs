@@ -31,4 +31,5 @@ mod rights;
 mod slow;
 mod tasks;
 mod tls;
+mod typescript;
 mod work;

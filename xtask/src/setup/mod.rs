@@ -1,98 +1,18 @@
 //! `cargo xtask setup`: installs what is missing. Running it again changes nothing.
 
-use std::env;
+mod places;
+mod tools;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::workspace::{Result, command, run, succeeds};
+use places::{environment, node_modules};
+use tools::{Source, TOOLS, Tool};
 
-/// Something that building or testing needs on the machine.
-struct Tool {
-    what: &'static str,
-    found: fn() -> bool,
-    from: Source,
-    why: &'static str,
-}
+use crate::workspace::{Result, command, root, run, succeeds};
 
-/// Where a tool comes from.
-enum Source {
-    /// These Debian packages.
-    Apt(&'static [&'static str]),
-    /// This component of the Rust toolchain.
-    Rustup(&'static str),
-    /// These Python packages in a virtual environment of their own, which has the first one's name.
-    Pip(&'static [&'static str]),
-}
-
-/// Everything that is needed. A new server or tool is one more row.
-const TOOLS: &[Tool] = &[
-    Tool {
-        what: "a C compiler with its headers",
-        // Linking Rust needs `cc` too, so mostly it is the headers that are missing.
-        found: || succeeds("cc", &["-x", "c", "-fsyntax-only", "-include", "stdlib.h", "/dev/null"]),
-        from: Source::Apt(&["gcc", "libc6-dev"]),
-        why: "compiles the SQLite that anyqueue-sqlite carries",
-    },
-    Tool {
-        what: "rustfmt",
-        found: || succeeds("cargo", &["fmt", "--version"]),
-        from: Source::Rustup("rustfmt"),
-        why: "checks the formatting",
-    },
-    Tool {
-        what: "clippy",
-        found: || succeeds("cargo", &["clippy", "--version"]),
-        from: Source::Rustup("clippy"),
-        why: "checks the code",
-    },
-    Tool {
-        what: "PostgreSQL",
-        found: postgres_found,
-        from: Source::Apt(&["postgresql"]),
-        why: "the tests start private servers of it",
-    },
-    Tool {
-        what: "PgBouncer",
-        // Debian puts it where only root's PATH goes.
-        found: || found_at("/usr/sbin/pgbouncer") || succeeds("pgbouncer", &["--version"]),
-        from: Source::Apt(&["pgbouncer"]),
-        why: "the tests put it between a client and PostgreSQL",
-    },
-    Tool {
-        what: "Redis",
-        found: || succeeds("redis-server", &["--version"]),
-        from: Source::Apt(&["redis-server"]),
-        why: "the tests start private servers of it",
-    },
-    Tool {
-        what: "RabbitMQ",
-        found: || found_at("/usr/lib/rabbitmq/bin/rabbitmq-server"),
-        from: Source::Apt(&["rabbitmq-server"]),
-        why: "the tests start private servers of it",
-    },
-    Tool {
-        what: "Chromium with its driver",
-        found: || succeeds("chromium", &["--version"]) && succeeds("chromedriver", &["--version"]),
-        from: Source::Apt(&["chromium", "chromium-driver"]),
-        why: "the tests look at the service's pages with it",
-    },
-    Tool {
-        what: "Python with virtual environments",
-        found: || succeeds("python3", &["-c", "import ensurepip, venv"]),
-        from: Source::Apt(&["python3-venv"]),
-        why: "installs ministack, and runs the tests of the client for Python",
-    },
-    Tool {
-        what: "ministack",
-        found: || environment(MINISTACK).is_some_and(|folder| folder.join("bin/uvicorn").exists()),
-        from: Source::Pip(MINISTACK),
-        why: "the tests start private servers of it, in the place of Amazon SQS",
-    },
-];
-
-/// The version that the tests are known to pass with, for which `anyqueue-testkit` looks, and what serves it faster than the
-/// server that it brings along.
-const MINISTACK: &[&str] = &["ministack==1.5.33", "uvicorn==0.54.0", "uvloop==0.23.0", "httptools==0.9.0"];
+/// What npm needs of such a folder.
+const NPM_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
 /// Installs the packages given as arguments without starting their services: the tests start servers of their own, on
 /// ports of their own. Debian asks `policy-rc.d` before it starts any; one that the machine already has is left alone.
@@ -137,7 +57,8 @@ fn install(tools: &[&Tool]) -> Result<()> {
                 run(command("rustup").args(["component", "add", component]))?;
             }
             Source::Pip(packages) => install_python(packages)?,
-            Source::Rustup(_) | Source::Apt(_) => {}
+            Source::Npm(project) if succeeds("npm", &["--version"]) => install_node(project)?,
+            Source::Rustup(_) | Source::Npm(_) | Source::Apt(_) => {}
         }
     }
     Ok(())
@@ -146,7 +67,7 @@ fn install(tools: &[&Tool]) -> Result<()> {
 fn install_packages(tools: &[&Tool]) -> Result<()> {
     let names = |tool: &&Tool| match tool.from {
         Source::Apt(names) => names,
-        Source::Rustup(_) | Source::Pip(_) => &[],
+        Source::Rustup(_) | Source::Pip(_) | Source::Npm(_) => &[],
     };
     let packages: Vec<&str> = tools.iter().flat_map(names).copied().collect();
     if !packages.is_empty()
@@ -161,34 +82,36 @@ fn install_packages(tools: &[&Tool]) -> Result<()> {
 
 fn install_python(packages: &[&str]) -> Result<()> {
     let Some(folder) = environment(packages) else { return Ok(()) };
-    // What an interrupted installation left would be taken for whole.
-    if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
-    }
+    clear(&folder)?;
     run(command("python3").args(["-m", "venv"]).arg(&folder))?;
     let mut pip = command("env");
     pip.arg(folder.join("bin/python")).args(["-m", "pip", "install", "--quiet"]);
     run(pip.args(packages))
 }
 
-/// The virtual environment of Python packages, among the user's data: the checkouts of the project share it.
-fn environment(packages: &[&str]) -> Option<PathBuf> {
-    let data = env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .or_else(|| env::home_dir().map(|home| home.join(".local/share")))?;
-    let name = packages.first()?.replace("==", "-");
-    Some(data.join("anyqueue").join(name))
+fn install_node(project: &str) -> Result<()> {
+    let Some(folder) = node_modules(project) else { return Ok(()) };
+    let (from, unfinished) = (root().join(project), folder.with_extension("unfinished"));
+    clear(&unfinished)?;
+    let failed = |error: std::io::Error| format!("cannot fill {}: {error}", unfinished.display());
+    fs::create_dir_all(&unfinished).map_err(failed)?;
+    for file in NPM_FILES {
+        fs::copy(from.join(file), unfinished.join(file)).map_err(failed)?;
+    }
+    // No package's own program is run.
+    let mut npm = command("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(&unfinished);
+    run(&mut npm)?;
+    clear(&folder)?;
+    fs::rename(&unfinished, &folder).map_err(|error| format!("cannot fill {}: {error}", folder.display()))
 }
 
-/// Debian keeps the servers of all versions out of the PATH.
-fn postgres_found() -> bool {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut servers = versions.map(|version| version.path().join("bin/postgres"));
-    servers.any(|server| server.exists()) || succeeds("postgres", &["--version"])
-}
-
-fn found_at(path: &str) -> bool {
-    Path::new(path).exists()
+/// What an interrupted installation left would be taken for whole.
+fn clear(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
+    }
+    Ok(())
 }
 
 /// What a command needs in front to run as root without asking anybody; `None` where it cannot.
@@ -216,6 +139,15 @@ fn by_hand(tools: &[&Tool]) -> String {
     let how = |tool: &&Tool| match tool.from {
         Source::Apt(packages) => format!("on Debian: apt-get install {}", packages.join(" ")),
         Source::Rustup(component) => format!("rustup component add {component}"),
+        Source::Npm(project) => match node_modules(project) {
+            Some(folder) => {
+                let folder = folder.display();
+                format!(
+                    "mkdir -p {folder} && cp {project}/package*.json {folder} && npm ci --ignore-scripts --prefix {folder}"
+                )
+            }
+            None => "set HOME, where it is installed".to_owned(),
+        },
         Source::Pip(packages) => match environment(packages) {
             Some(folder) => {
                 let (folder, packages) = (folder.display(), packages.join(" "));
