@@ -28,6 +28,7 @@ mod openapi;
 mod overdue;
 mod pages;
 mod rights;
+mod shell;
 mod slow;
 mod tasks;
 mod tls;

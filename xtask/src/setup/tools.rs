@@ -91,6 +91,12 @@ pub(super) const TOOLS: &[Tool] = &[
         why: "the tests start private servers of it, in the place of Amazon SQS",
     },
     Tool {
+        what: "curl and jq",
+        found: || succeeds("curl", &["--version"]) && succeeds("jq", &["--version"]),
+        from: Source::Apt(&["curl", "jq"]),
+        why: "the worker in shell runs on them",
+    },
+    Tool {
         what: "Node.js with fetch, and npm",
         found: || {
             let has_fetch = ["-e", "process.exit(typeof fetch === 'function' ? 0 : 1)"];
