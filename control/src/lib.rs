@@ -8,7 +8,10 @@ pub mod audit;
 pub mod cron;
 mod entry;
 pub mod limits;
+mod precondition;
 pub mod registry;
 #[cfg(all(unix, feature = "supervisor"))]
 pub mod supervisor;
 pub mod tokens;
+
+pub use precondition::{Deleted, Precondition};

@@ -26,6 +26,7 @@ mod builder;
 mod bulk;
 mod connections;
 mod error;
+mod etag;
 mod fate;
 mod filter;
 mod guard;

@@ -52,7 +52,8 @@ impl Shared {
                     let record = Record::of(entry)?;
                     Ok(far_ahead(&record, there.now).then(|| record.renewed(there.now)))
                 })
-                .await;
+                .await
+                .map(drop);
         }
         if !record.started {
             return self.start(name, &record, now).await;

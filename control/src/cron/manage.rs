@@ -12,6 +12,7 @@ use super::schedule::{Running, Schedule};
 use super::scheduler::{Scheduler, Shared};
 use super::task::task;
 use crate::entry::{encode, unchanged, update};
+use crate::precondition::{Deleted, Precondition};
 
 /// Schedules that one list names at most.
 pub const MAX_SCHEDULES: usize = 10_000;
@@ -39,16 +40,33 @@ impl Scheduler {
     /// # Cancellation
     /// Dropping the future leaves it stored or not.
     pub async fn put(&self, schedule: &Schedule) -> Result<ScheduleInfo> {
-        let shared = &self.0;
+        let refused = || Error::new(ErrorKind::Internal, "a schedule that may replace anything was refused");
+        self.put_if(schedule, &Precondition::Anything).await?.ok_or_else(refused)
+    }
+
+    /// Stores a schedule as [`put`](Self::put), if what is there is as expected. `None` if it is not; then nothing is changed. What it returns is what this call
+    /// stored, also if somebody else has changed it since.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put). Where that may have stored it, the same precondition may not hold any more.
+    ///
+    /// # Cancellation
+    /// As [`put`](Self::put).
+    pub async fn put_if(&self, schedule: &Schedule, expected: &Precondition) -> Result<Option<ScheduleInfo>> {
+        let (shared, name) = (&self.0, &schedule.name);
         schedule.check()?;
         shared.check_task(schedule)?;
-        let mut unstarted = None;
-        let name = &schedule.name;
-        shared
+        let mut same = None;
+        let stored = shared
             .renew(name, |there| {
+                same = None;
                 let before = there.value.as_ref().and_then(|entry| Record::of(entry).ok());
-                if let Some(same) = before.as_ref().filter(|before| is_same(before, schedule)) {
-                    unstarted = (!same.started).then(|| (same.clone(), there.now));
+                let revision = before.as_ref().map(|before| before.revision.as_str());
+                if !expected.holds(there.value.is_some(), revision) {
+                    return Ok(None);
+                }
+                if let Some(before) = before.as_ref().filter(|before| is_same(before, schedule)) {
+                    same = Some((before.clone(), there.now));
                     return Ok(None);
                 }
                 let mut record = Record::new(schedule, there.now);
@@ -59,12 +77,10 @@ impl Scheduler {
                 Ok(Some(record))
             })
             .await?;
-        if let Some((record, now)) = unstarted {
-            shared.start(name, &record, now).await?;
+        if let Some((record, now)) = same.as_ref().filter(|(record, _)| !record.started) {
+            shared.start(name, record, *now).await?;
         }
-        let gone =
-            || Error::new(ErrorKind::Unavailable, format!("the schedule {name} was deleted meanwhile"));
-        self.get(name).await?.ok_or_else(gone)
+        stored.or(same).map(|(record, now)| record.info(name, now)).transpose()
     }
 
     /// One schedule by its name.
@@ -98,17 +114,27 @@ impl Scheduler {
     /// # Errors
     /// The server's.
     pub async fn delete(&self, name: &str) -> Result<bool> {
+        Ok(self.delete_if(name, &Precondition::Anything).await? == Deleted::Done)
+    }
+
+    /// Deletes a schedule as [`delete`](Self::delete), if it is as expected.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn delete_if(&self, name: &str, expected: &Precondition) -> Result<Deleted> {
         let key = key_of(name)?;
-        let (was_there, gone) = update(&self.0.store, &key, |there| {
-            let change = there.map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
+        let (deleted, gone) = update(&self.0.store, &key, |there| {
             let gone = there.and_then(|entry| Record::of(entry).ok());
-            Ok((change, (there.is_some(), gone)))
+            let revision = gone.as_ref().map(|gone| gone.revision.as_str());
+            let deleted = Deleted::of(there.is_some(), expected.holds(there.is_some(), revision));
+            let doomed = there.filter(|_| deleted == Deleted::Done);
+            Ok((doomed.map(|entry| Change::delete(key.clone(), unchanged(Some(entry)))), (deleted, gone)))
         })
         .await?;
-        if let Some(gone) = gone {
+        if let Some(gone) = gone.filter(|_| deleted == Deleted::Done) {
             self.0.clear(name, &gone).await;
         }
-        Ok(was_there)
+        Ok(deleted)
     }
 
     /// Lets the times of a schedule pass without a task. Returns whether there is one.

@@ -74,6 +74,8 @@ pub struct ScheduleInfo {
     pub next_at: Option<SystemTime>,
     /// What became of its last time.
     pub last: Option<LastRun>,
+    /// Another one with each content that was [put](super::Scheduler::put), and whenever it begins anew, such as when it is resumed.
+    pub revision: String,
 }
 
 /// What the entry holds.
@@ -238,7 +240,8 @@ impl Record {
             id: run.id.as_deref().and_then(|id| id.parse().ok()),
             error: run.error.clone(),
         });
-        Ok(ScheduleInfo { schedule, is_paused: self.paused, next_at, last })
+        let revision = self.revision.clone();
+        Ok(ScheduleInfo { schedule, is_paused: self.paused, next_at, last, revision })
     }
 
     /// Whether a tick for this time is one of the past, that was put back from somewhere.

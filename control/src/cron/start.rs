@@ -14,16 +14,16 @@ use crate::entry::{encode, unchanged, update};
 const ROUNDS: usize = 16;
 
 impl Shared {
-    /// Gives a schedule the content that `decide` makes of what is there; `None` leaves it as it is.
+    /// Gives a schedule the content that `decide` makes of what is there; `None` leaves it as it is. Returns what was stored, and when.
     pub(super) async fn renew(
         &self,
         name: &str,
         mut decide: impl FnMut(&Stamped<Option<Entry>>) -> Result<Option<Record>>,
-    ) -> Result<()> {
+    ) -> Result<Option<(Record, SystemTime)>> {
         let key = key_of(name)?;
         let mut there = self.store.get(&key).await?;
         for _ in 0..ROUNDS {
-            let Some(record) = decide(&there)? else { return Ok(()) };
+            let Some(record) = decide(&there)? else { return Ok(None) };
             let expect = unchanged(there.value.as_ref());
             let applied = self.store.apply(Change::put(key.clone(), expect, encode(&record)?)).await?;
             match applied.value {
@@ -32,7 +32,7 @@ impl Shared {
                     if let Some(gone) = there.value.and_then(|entry| Record::of(&entry).ok()) {
                         self.clear(name, &gone).await;
                     }
-                    return Ok(());
+                    return Ok(Some((record, applied.now)));
                 }
                 Applied::Conflict(instead) => there = Stamped::new(applied.now, instead),
             }

@@ -27,6 +27,9 @@ pub struct LimitInfo {
     pub rate: Option<Rate>,
     /// How often it was put.
     pub revision: u64,
+    /// Another one with each content that was [put](super::Limits::put), also if it was deleted in between.
+    #[serde(skip)]
+    pub tag: String,
     /// The permits that processes hold: more than the cap for a while after it was lowered.
     pub held: u64,
     /// Who holds them.
@@ -72,6 +75,7 @@ impl LimitInfo {
     pub(super) fn new(name: &str, record: Record, places: &[PlaceRecord], now: SystemTime) -> Self {
         let mut info = Self {
             name: name.to_owned(),
+            tag: record.tag(),
             available: record.gcra(now).map(|gcra| gcra.available(nanos(now))),
             holders: holders(record.holders, now),
             of: record.of,

@@ -39,6 +39,7 @@ pub use limit::{Limit, Rate, Scope};
 pub use permits::{LimitPermits, PermitOptions};
 
 use crate::entry::{decode, encode, unchanged, update};
+use crate::precondition::{Deleted, Precondition};
 use gate::PlaceRecord;
 use keeper::Keeper;
 use keys::{LIMITS, PLACES, key_of, name_of};
@@ -98,14 +99,29 @@ impl Limits {
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name or limit, [`Full`](ErrorKind::Full) if there are [`MAX_LIMITS`], or the server's.
     pub async fn put(&self, name: &str, limit: &Limit) -> Result<()> {
+        self.put_if(name, limit, &Precondition::Anything).await.map(drop)
+    }
+
+    /// Sets a limit as [`put`](Self::put), if what is there is as expected. Returns the [tag](LimitInfo::tag) that it has then; `None` if it was not as expected,
+    /// and nothing is changed.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put). Where the server's may have set it, the same precondition may not hold any more.
+    pub async fn put_if(&self, name: &str, limit: &Limit, expected: &Precondition) -> Result<Option<String>> {
         limit.check()?;
         let key = key_of(name)?;
         if self.store.get(&key).await?.value.is_none() {
             self.check_count().await?;
         }
         update(&self.store, &key, |there| {
-            let record = Record::put(limit, there.map(read_or_replace).transpose()?.flatten());
-            Ok((Some(Change::put(key.clone(), unchanged(there), encode(&record)?)), ()))
+            let before = there.map(read_or_replace).transpose()?.flatten();
+            let tag = before.as_ref().map(Record::tag);
+            if !expected.holds(there.is_some(), tag.as_deref()) {
+                return Ok((None, None));
+            }
+            let record = Record::put(limit, before);
+            let change = Change::put(key.clone(), unchanged(there), encode(&record)?);
+            Ok((Some(change), Some(record.tag())))
         })
         .await
     }
@@ -170,11 +186,21 @@ impl Limits {
     /// # Errors
     /// The server's.
     pub async fn delete(&self, name: &str) -> Result<bool> {
+        Ok(self.delete_if(name, &Precondition::Anything).await? == Deleted::Done)
+    }
+
+    /// Deletes a limit as [`delete`](Self::delete), if it is as expected.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn delete_if(&self, name: &str, expected: &Precondition) -> Result<Deleted> {
         let key = key_of(name)?;
         update(&self.store, &key, |there| {
-            let change = there.map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
-            let was_there = change.is_some();
-            Ok((change, was_there))
+            let tag = there.and_then(|entry| decode::<Record>(entry).ok()).map(|record| record.tag());
+            let is_expected = expected.holds(there.is_some(), tag.as_deref());
+            let deleted = Deleted::of(there.is_some(), is_expected);
+            let doomed = there.filter(|_| deleted == Deleted::Done);
+            Ok((doomed.map(|entry| Change::delete(key.clone(), unchanged(Some(entry)))), deleted))
         })
         .await
     }

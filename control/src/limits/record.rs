@@ -5,11 +5,15 @@ use std::time::SystemTime;
 use anyqueue::Result;
 use anyqueue::control::Entry;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::gcra::Gcra;
 use super::holders::{Holders, nanos};
 use super::limit::{Limit, Rate, Scope};
 use crate::entry::{FORMAT, decode};
+
+/// How much of the hash of its content the tag of a limit has.
+const TAG_BYTES: usize = 16;
 
 /// What the entry of a limit holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +43,14 @@ impl Record {
         let (cap, rate) = (limit.most(), limit.starts());
         let holders = if cap.is_some() { holders } else { Holders::default() };
         Self { format: FORMAT, of: limit.of().clone(), cap, rate, revision, holders, tat_ns }
+    }
+
+    /// Tells this content from every other one.
+    pub(super) fn tag(&self) -> String {
+        let content = serde_json::to_vec(&(&self.of, self.cap, self.rate)).unwrap_or_default();
+        let digest = Sha256::digest(content);
+        let hex: Vec<String> = digest.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}", self.revision, hex.concat())
     }
 
     /// What is there, as it counts at this time of the server.

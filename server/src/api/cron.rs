@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyqueue::PushOutcome;
 use anyqueue_control::cron::{ScheduleInfo, Timetable};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -14,6 +14,7 @@ use super::limits::Unreadable;
 use super::schedule::{Gap, OverlapHour, PutSchedule, Schedule, timetable};
 use crate::access;
 use crate::app::App;
+use crate::etag::{Tagged, deletion, not_as_expected, precondition};
 use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Path, Query, time, time_text};
@@ -42,11 +43,12 @@ fn sees(info: &ScheduleInfo) -> bool {
 }
 
 /// With what it pushes, if whoever asks may see that.
-fn shown(info: &ScheduleInfo) -> Json<Schedule> {
-    Json(if access::sees_payloads() { Schedule::with_payload(info) } else { Schedule::of(info) })
+fn shown(info: &ScheduleInfo) -> Tagged<Schedule> {
+    let body = if access::sees_payloads() { Schedule::with_payload(info) } else { Schedule::of(info) };
+    Tagged(body, info.revision.clone())
 }
 
-fn found(name: &str, info: Option<ScheduleInfo>) -> Answer<Json<Schedule>> {
+fn found(name: &str, info: Option<ScheduleInfo>) -> Answer<Tagged<Schedule>> {
     let info = info.ok_or_else(|| unknown(name))?;
     access::check(info.schedule.partition.name())?;
     Ok(shown(&info))
@@ -70,43 +72,66 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<ScheduleLis
 #[utoipa::path(
     get, path = "/v1/cron/{name}", operation_id = "show_schedule", tag = "cron",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "The schedule.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The schedule.", body = Schedule, headers(("etag" = String, description = "Which content it has: for If-Match."))), (status = 404, description = "There is none.", body = Problem))
 )]
-pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
+pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Schedule>> {
     found(&name, app.scheduler()?.get(&name).await?)
 }
 
-/// Stores a schedule, in place of what has its name. It counts from now on; the same again changes nothing, and one that is paused stays so.
+/// Stores a schedule, in place of what has its name. It counts from now on; the same again changes nothing, and one that is paused stays so. With
+/// `If-Match` only in place of the content that has that `ETag`; with `If-None-Match: *` only if there is none.
 #[utoipa::path(
     put, path = "/v1/cron/{name}", operation_id = "put_schedule", tag = "cron",
-    params(("name" = String, Path, description = "What it is called; all but `preview`.")),
+    params(
+        ("name" = String, Path, description = "What it is called; all but `preview`."),
+        ("if-match" = Option<String>, Header, description = "The ETag of what it is to replace, or `*`."),
+        ("if-none-match" = Option<String>, Header, description = "`*`: it has to be new.")
+    ),
     request_body = PutSchedule,
-    responses((status = 200, description = "It is stored.", body = Schedule), (status = 400, description = "What is wrong with it.", body = Problem))
+    responses(
+        (status = 200, description = "It is stored.", body = Schedule, headers(("etag" = String, description = "Which content it has: for If-Match."))),
+        (status = 400, description = "What is wrong with it.", body = Problem),
+        (status = 412, description = "It is not as the condition says.", body = Problem)
+    )
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Json(request): Json<PutSchedule>,
-) -> Answer<Json<Schedule>> {
+) -> Answer<Tagged<Schedule>> {
     app.writable()?;
+    let expected = precondition(&headers)?;
     app.may_change_schedule(&name).await?;
-    let schedule = request.into_schedule(name)?;
+    let schedule = request.into_schedule(name.clone())?;
     access::check(schedule.partition.name())?;
-    let info = app.scheduler()?.put(&schedule).await?;
-    Ok(shown(&info))
+    let info = app.scheduler()?.put_if(&schedule, &expected).await?;
+    Ok(shown(&info.ok_or_else(|| not_as_expected("schedule", &name))?))
 }
 
-/// Deletes a schedule, also one that cannot be read. What it has pushed stays.
+/// Deletes a schedule, also one that cannot be read. What it has pushed stays. With `If-Match` only the content that has that `ETag`.
 #[utoipa::path(
     delete, path = "/v1/cron/{name}", operation_id = "delete_schedule", tag = "cron",
-    params(("name" = String, Path, description = "Its name.")),
-    responses((status = 204, description = "It is deleted."), (status = 404, description = "There is none.", body = Problem))
+    params(
+        ("name" = String, Path, description = "Its name."),
+        ("if-match" = Option<String>, Header, description = "The ETag of what is to be deleted, or `*`.")
+    ),
+    responses(
+        (status = 204, description = "It is deleted."),
+        (status = 404, description = "There is none.", body = Problem),
+        (status = 412, description = "It is not as the condition says.", body = Problem)
+    )
 )]
-pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Answer<StatusCode> {
     app.writable()?;
+    let expected = precondition(&headers)?;
     app.may_change_schedule(&name).await?;
-    let was_there = app.scheduler()?.delete(&name).await?;
-    if was_there { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+    let deleted = app.scheduler()?.delete_if(&name, &expected).await?;
+    deletion(deleted, not_as_expected("schedule", &name), unknown(&name))
 }
 
 /// What came of a run beside the times.
@@ -143,7 +168,7 @@ pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 200, description = "As it stands now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
 )]
-pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
+pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Schedule>> {
     app.writable()?;
     app.may_change_schedule(&name).await?;
     app.scheduler()?.pause(&name).await?;
@@ -156,7 +181,10 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>)
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 200, description = "As it stands now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
 )]
-pub(crate) async fn resume(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+) -> Answer<Tagged<Schedule>> {
     app.writable()?;
     app.may_change_schedule(&name).await?;
     app.scheduler()?.resume(&name).await?;

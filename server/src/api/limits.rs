@@ -5,12 +5,13 @@ use std::sync::Arc;
 use anyqueue::Error;
 use anyqueue_control::limits::{self, LimitInfo, Limits as Store, Scope};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access;
 use crate::app::App;
+use crate::etag::{Tagged, deletion, not_as_expected, precondition};
 use crate::manage::{check_limit, may_change_limit, sees_limit};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Path, millis, partition};
@@ -162,10 +163,10 @@ fn for_all(limit: limits::Limit) -> Answer<limits::Limit> {
     }
 }
 
-async fn one_of(store: &Store, name: &str) -> Answer<Json<Limit>> {
+async fn one_of(store: &Store, name: &str) -> Answer<Tagged<Limit>> {
     let info = store.get(name).await?.ok_or_else(|| unknown(name))?;
     check_limit(&info)?;
-    Ok(Json(Limit::of(&info)))
+    Ok(Tagged(Limit::of(&info), info.tag))
 }
 
 /// Lists the limits, and who holds how much of them.
@@ -185,9 +186,9 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<Limits>> {
 #[utoipa::path(
     get, path = "/v1/limits/{name}", operation_id = "show_limit", tag = "limits",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "The limit.", body = Limit), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The limit.", body = Limit, headers(("etag" = String, description = "Which content it has: for If-Match. Who holds how much is no part of it."))), (status = 404, description = "There is none.", body = Problem))
 )]
-pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Limit>> {
+pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Limit>> {
     one_of(&store(&app)?, &name).await
 }
 
@@ -212,46 +213,79 @@ pub(crate) struct PutLimit {
     rate: Option<Rate>,
 }
 
-/// Sets a limit, or changes it. Workers obey it within seconds; who holds permits of it keeps them.
+impl PutLimit {
+    /// Refused where it concerns queues that whoever asks may not touch.
+    pub(crate) fn into_limit(self) -> Answer<limits::Limit> {
+        let mut limit = match (&self.partition, &self.kind, &self.header) {
+            (Some(name), None, None) => limits::Limit::partition(partition(name)?)?,
+            (None, Some(kind), None) => for_all(limits::Limit::kind(kind)?)?,
+            (None, None, Some(header)) => for_all(limits::Limit::each(header)?)?,
+            _ => return Err(Problem::invalid("what is limited: write one of partition, kind and header")),
+        };
+        if let Some(cap) = self.cap {
+            limit = limit.cap(cap);
+        }
+        if let Some(rate) = self.rate {
+            limit = limit.rate(rate.per_second, rate.burst);
+        }
+        Ok(limit)
+    }
+}
+
+/// Sets a limit, or changes it. Workers obey it within seconds; who holds permits of it keeps them. With `If-Match` only in place of
+/// the content that has that `ETag`; with `If-None-Match: *` only if there is none.
 #[utoipa::path(
     put, path = "/v1/limits/{name}", operation_id = "put_limit", tag = "limits",
-    params(("name" = String, Path, description = "What it is called.")),
+    params(
+        ("name" = String, Path, description = "What it is called."),
+        ("if-match" = Option<String>, Header, description = "The ETag of what it is to replace, or `*`."),
+        ("if-none-match" = Option<String>, Header, description = "`*`: it has to be new.")
+    ),
     request_body = PutLimit,
-    responses((status = 200, description = "It is set.", body = Limit), (status = 400, description = "What is wrong with it.", body = Problem))
+    responses(
+        (status = 200, description = "It is set.", body = Limit, headers(("etag" = String, description = "Which content it has: for If-Match."))),
+        (status = 400, description = "What is wrong with it.", body = Problem),
+        (status = 412, description = "It is not as the condition says.", body = Problem)
+    )
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Json(request): Json<PutLimit>,
-) -> Answer<Json<Limit>> {
+) -> Answer<Tagged<Limit>> {
     app.writable()?;
-    let mut limit = match (&request.partition, &request.kind, &request.header) {
-        (Some(name), None, None) => limits::Limit::partition(partition(name)?)?,
-        (None, Some(kind), None) => for_all(limits::Limit::kind(kind)?)?,
-        (None, None, Some(header)) => for_all(limits::Limit::each(header)?)?,
-        _ => return Err(Problem::invalid("what is limited: write one of partition, kind and header")),
-    };
-    if let Some(cap) = request.cap {
-        limit = limit.cap(cap);
-    }
-    if let Some(rate) = request.rate {
-        limit = limit.rate(rate.per_second, rate.burst);
-    }
+    let (expected, limit) = (precondition(&headers)?, request.into_limit()?);
     let store = store(&app)?;
     may_change_limit(&store, &name).await?;
-    store.put(&name, &limit).await?;
-    one_of(&store, &name).await
+    let tag = store.put_if(&name, &limit, &expected).await?;
+    let tag = tag.ok_or_else(|| not_as_expected("limit", &name))?;
+    // The tag is of what was put, also if somebody else has changed it since.
+    let Tagged(limit, _) = one_of(&store, &name).await?;
+    Ok(Tagged(limit, tag))
 }
 
-/// Deletes a limit, also one that cannot be read: workers see within seconds that there is none.
+/// Deletes a limit, also one that cannot be read: workers see within seconds that there is none. With `If-Match` only the content that has that `ETag`.
 #[utoipa::path(
     delete, path = "/v1/limits/{name}", operation_id = "delete_limit", tag = "limits",
-    params(("name" = String, Path, description = "Its name.")),
-    responses((status = 204, description = "It is deleted."), (status = 404, description = "There is none.", body = Problem))
+    params(
+        ("name" = String, Path, description = "Its name."),
+        ("if-match" = Option<String>, Header, description = "The ETag of what is to be deleted, or `*`.")
+    ),
+    responses(
+        (status = 204, description = "It is deleted."),
+        (status = 404, description = "There is none.", body = Problem),
+        (status = 412, description = "It is not as the condition says.", body = Problem)
+    )
 )]
-pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Answer<StatusCode> {
     app.writable()?;
-    let store = store(&app)?;
+    let (expected, store) = (precondition(&headers)?, store(&app)?);
     may_change_limit(&store, &name).await?;
-    if store.delete(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+    let deleted = store.delete_if(&name, &expected).await?;
+    deletion(deleted, not_as_expected("limit", &name), unknown(&name))
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyqueue::PushOutcome;
 use anyqueue::header::TASK_KIND;
 use anyqueue_control::cron::{LastRun, ScheduleInfo, Schedules};
+use anyqueue_control::{Deleted, Precondition};
 use askama::Template;
 use axum::extract::{Form, State};
 use axum::response::Response;
@@ -17,6 +18,7 @@ use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{cut, moment, short};
 use crate::access;
 use crate::app::App;
+use crate::etag::not_as_expected;
 use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query};
@@ -130,6 +132,19 @@ impl Last {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Which {
     pub(crate) name: String,
+    /// What was shown when it was asked: nothing else is deleted.
+    #[serde(default)]
+    revision: String,
+}
+
+impl Which {
+    pub(crate) fn expected(&self) -> Precondition {
+        if self.revision.is_empty() {
+            Precondition::Anything
+        } else {
+            Precondition::Revision(vec![self.revision.clone()])
+        }
+    }
 }
 
 fn unknown(name: &str) -> Problem {
@@ -156,7 +171,7 @@ pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Whi
             "The schedule “{name}” would be deleted, for good. What it has pushed to {partition} stays."
         ),
         action: "/do/cron/delete".to_owned(),
-        fields: vec![("name", name)],
+        fields: vec![("name", name), ("revision", info.revision.clone())],
         verb: "Delete it",
         danger: true,
         none: false,
@@ -173,13 +188,14 @@ pub(crate) async fn act(
         app.writable()?;
         noted::detail("schedule", &which.name);
         app.may_change_schedule(&which.name).await?;
-        Ok(back("/cron", &done(&app, &action, &which.name).await?))
+        Ok(back("/cron", &done(&app, &action, &which).await?))
     };
     or_failed(&app, done.await)
 }
 
 /// Does it, and says what came of it.
-async fn done(app: &App, action: &str, name: &str) -> Answer<String> {
+async fn done(app: &App, action: &str, which: &Which) -> Answer<String> {
+    let name = which.name.as_str();
     let scheduler = app.scheduler()?;
     let (was_there, said) = match action {
         "run" => match scheduler.run_now(name).await? {
@@ -190,7 +206,10 @@ async fn done(app: &App, action: &str, name: &str) -> Answer<String> {
         },
         "pause" => (scheduler.pause(name).await?, "is paused: its times pass without a task"),
         "resume" => (scheduler.resume(name).await?, "goes on, from now"),
-        "delete" => (scheduler.delete(name).await?, "is deleted"),
+        "delete" => match scheduler.delete_if(name, &which.expected()).await? {
+            Deleted::NotExpected => return Err(not_as_expected("schedule", name)),
+            deleted => (deleted == Deleted::Done, "is deleted"),
+        },
         other => return Err(no_action(other)),
     };
     if was_there { Ok(format!("{name} {said}.")) } else { Err(unknown(name)) }

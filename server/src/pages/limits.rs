@@ -15,6 +15,7 @@ use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{moment, short};
 use crate::access;
 use crate::app::App;
+use crate::etag::{deletion, not_as_expected};
 use crate::manage::{may_change_limit, sees_limit};
 use crate::noted;
 use crate::problem::Problem;
@@ -68,11 +69,14 @@ pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Whi
         return failed(&app, &problem);
     }
     let name = which.name;
+    // One that cannot be read is deleted as it is.
+    let found = async { Ok::<_, Problem>(Limits::new(app.store()?.clone()).get(&name).await?) };
+    let revision = found.await.ok().flatten().filter(sees_limit).map(|info| info.tag).unwrap_or_default();
     answer(&Confirm {
         shell: Shell::new(&app, "Limits", "Delete a limit?").still(),
         what: format!("The limit “{name}” would be deleted: within seconds nobody is held back by it."),
         action: "/do/limits/delete".to_owned(),
-        fields: vec![("name", name)],
+        fields: vec![("name", name), ("revision", revision)],
         verb: "Delete it",
         danger: true,
         none: false,
@@ -90,12 +94,12 @@ pub(crate) async fn act(
         if action != "delete" {
             return Err(no_action(&action));
         }
-        let (name, store) = (which.name, Limits::new(app.store()?.clone()));
-        noted::detail("limit", &name);
-        may_change_limit(&store, &name).await?;
-        if !store.delete(&name).await? {
-            return Err(Problem::not_found(format!("there is no limit {name:?} any more")));
-        }
+        let (name, store) = (&which.name, Limits::new(app.store()?.clone()));
+        noted::detail("limit", name);
+        may_change_limit(&store, name).await?;
+        let deleted = store.delete_if(name, &which.expected()).await?;
+        let gone = Problem::not_found(format!("there is no limit {name:?} any more"));
+        deletion(deleted, not_as_expected("limit", name), gone)?;
         Ok(back("/limits", &format!("{name} is deleted.")))
     };
     or_failed(&app, done.await)

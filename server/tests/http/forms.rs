@@ -153,3 +153,28 @@ async fn a_service_that_only_reads_offers_none_of_it() {
     assert!(limits.get("smtp <1>").await.unwrap().is_some());
     assert_eq!(bed.queue.counts("mail").await.unwrap().ready, Some(1));
 }
+
+#[tokio::test]
+async fn what_was_changed_since_it_was_shown_is_not_deleted() {
+    let bed = Bed::new().await;
+    let (scheduler, limits) = (scheduled(&bed).await, limited(&bed).await);
+    let shown = async |what: &str, name: &str| {
+        let asked = page(&bed, &format!("/{what}/confirm?name={name}")).await;
+        let (_, rest) = asked.split_once("name=\"revision\" value=\"").unwrap();
+        format!("name={name}&revision={}", rest.split_once('"').unwrap().0)
+    };
+    let delete = async |what: &str, form: &str| {
+        bed.client.send("POST", &format!("/do/{what}/delete"), &[FORM], form.as_bytes()).await.status
+    };
+    let (schedule, limit) = ("new%20%3Cyear%3E", "smtp%20%3C1%3E");
+    let stale = [shown("cron", schedule).await, shown("limits", limit).await];
+    let mut changed = scheduler.get("new <year>").await.unwrap().unwrap().schedule;
+    changed.priority = 7;
+    scheduler.put(&changed).await.unwrap();
+    limits.put("smtp <1>", &Limit::partition("mail").unwrap().cap(6)).await.unwrap();
+    assert_eq!((delete("cron", &stale[0]).await, delete("limits", &stale[1]).await), (412, 412));
+    assert_eq!(scheduler.get("new <year>").await.unwrap().unwrap().schedule, changed);
+    assert_eq!(limits.get("smtp <1>").await.unwrap().unwrap().cap, Some(6));
+    let seen = [shown("cron", schedule).await, shown("limits", limit).await];
+    assert_eq!((delete("cron", &seen[0]).await, delete("limits", &seen[1]).await), (303, 303));
+}

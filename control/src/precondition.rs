@@ -1,0 +1,50 @@
+//! What has to be there for a change to be made.
+
+/// What has to be there for a change to be made, so that of two who change the same thing at once the second one notices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Precondition {
+    /// Anything, or nothing.
+    #[default]
+    Anything,
+    /// Nothing of this name.
+    Absent,
+    /// Something of this name, whatever it is.
+    Present,
+    /// What has one of these revisions.
+    Revision(Vec<String>),
+}
+
+impl Precondition {
+    /// Whether this is so. What is there and cannot be read has no revision.
+    pub(crate) fn holds(&self, is_there: bool, revision: Option<&str>) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Absent => !is_there,
+            Self::Present => is_there,
+            Self::Revision(all) => revision.is_some_and(|there| all.iter().any(|one| one == there)),
+        }
+    }
+}
+
+/// What became of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Deleted {
+    /// It is deleted.
+    Done,
+    /// There was nothing of this name.
+    NotThere,
+    /// What is there is not as expected: it stays.
+    NotExpected,
+}
+
+impl Deleted {
+    pub(crate) const fn of(is_there: bool, is_expected: bool) -> Self {
+        match (is_there, is_expected) {
+            (_, false) => Self::NotExpected,
+            (true, true) => Self::Done,
+            (false, true) => Self::NotThere,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `ETag` and `If-Match`: of two who change the same thing at once, the second one notices.
+
+use anyqueue_control::{Deleted, Precondition};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::{Answer, Problem};
+use crate::wire::Json;
+
+/// The most revisions that one condition names.
+const MAX_TAGS: usize = 100;
+
+/// A value as JSON, and which revision of it that is.
+pub(crate) struct Tagged<T>(pub(crate) T, pub(crate) String);
+
+impl<T: serde::Serialize> IntoResponse for Tagged<T> {
+    fn into_response(self) -> Response {
+        let mut response = Json(self.0).into_response();
+        if let Ok(value) = HeaderValue::from_str(&format!("\"{}\"", self.1)) {
+            response.headers_mut().insert(header::ETAG, value);
+        }
+        response
+    }
+}
+
+/// What has to be there for the change to be made, as `If-Match` and `If-None-Match: *` say it.
+pub(crate) fn precondition(headers: &HeaderMap) -> Answer<Precondition> {
+    let mut none = headers.get_all(header::IF_NONE_MATCH).iter();
+    if let Some(first) = none.next() {
+        let is_star = first.to_str().is_ok_and(|text| text.trim() == "*");
+        return if is_star && none.next().is_none() && !headers.contains_key(header::IF_MATCH) {
+            Ok(Precondition::Absent)
+        } else {
+            Err(Problem::invalid("If-None-Match can only be *, without If-Match: it has to be new"))
+        };
+    }
+    let mut tags = Vec::new();
+    for value in headers.get_all(header::IF_MATCH) {
+        let text = value.to_str().map_err(|_| Problem::invalid("If-Match is no text"))?.trim();
+        if text == "*" {
+            return Ok(Precondition::Present);
+        }
+        for tag in text.split(',') {
+            tags.push(strong(tag.trim())?);
+        }
+    }
+    if tags.len() > MAX_TAGS {
+        return Err(Problem::invalid(format!("If-Match names more than {MAX_TAGS} tags")));
+    }
+    Ok(if headers.contains_key(header::IF_MATCH) {
+        Precondition::Revision(tags.into_iter().flatten().collect())
+    } else {
+        Precondition::Anything
+    })
+}
+
+/// The revision in a tag; a weak one is never the same.
+fn strong(tag: &str) -> Answer<Option<String>> {
+    let (is_weak, quoted) = tag.strip_prefix("W/").map_or((false, tag), |rest| (true, rest));
+    let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let inner = inner.filter(|inner| !inner.contains('"'));
+    let inner = inner.ok_or_else(|| {
+        Problem::invalid(format!("{tag:?} in If-Match is no tag: send the ETag of a GET, with its quotes"))
+    })?;
+    Ok((!is_weak).then(|| inner.to_owned()))
+}
+
+/// It was made, changed or deleted since it was looked at.
+pub(crate) fn not_as_expected(what: &str, name: &str) -> Problem {
+    let text = format!(
+        "the {what} {name:?} is not as you expect: it was made, changed or deleted; get it again, and decide anew"
+    );
+    Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", text)
+}
+
+/// 204, 404 or 412.
+pub(crate) fn deletion(deleted: Deleted, not_as_expected: Problem, unknown: Problem) -> Answer<StatusCode> {
+    match deleted {
+        Deleted::Done => Ok(StatusCode::NO_CONTENT),
+        Deleted::NotThere => Err(unknown),
+        _ => Err(not_as_expected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(pairs: &[(header::HeaderName, &'static str)]) -> Answer<Precondition> {
+        let pairs = pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name, value);
+        }
+        precondition(&headers)
+    }
+
+    #[test]
+    fn conditions_are_read_as_http_writes_them() {
+        let tags = |all: &[&str]| Precondition::Revision(all.iter().map(|one| (*one).to_owned()).collect());
+        assert_eq!(of(&[]).unwrap(), Precondition::Anything);
+        assert_eq!(of(&[(header::IF_MATCH, "*")]).unwrap(), Precondition::Present);
+        assert_eq!(of(&[(header::IF_NONE_MATCH, " * ")]).unwrap(), Precondition::Absent);
+        assert_eq!(of(&[(header::IF_MATCH, "\"a\", \"b\"")]).unwrap(), tags(&["a", "b"]));
+        assert_eq!(
+            of(&[(header::IF_NONE_MATCH, "*"), (header::IF_NONE_MATCH, "*")]).unwrap_err().status,
+            400
+        );
+        let two = [(header::IF_MATCH, "\"a\""), (header::IF_MATCH, "\"b\"")];
+        assert_eq!(of(&two).unwrap(), tags(&["a", "b"]));
+        assert_eq!(of(&[(header::IF_MATCH, "W/\"a\"")]).unwrap(), tags(&[]), "weak tags match nothing");
+        for wrong in ["a", "\"a", "\"a\",", "\"a\" \"b\"", ""] {
+            assert_eq!(of(&[(header::IF_MATCH, wrong)]).unwrap_err().status, 400, "{wrong:?}");
+        }
+        assert_eq!(of(&[(header::IF_NONE_MATCH, "\"a\"")]).unwrap_err().status, 400);
+        assert_eq!(of(&[(header::IF_NONE_MATCH, "*"), (header::IF_MATCH, "*")]).unwrap_err().status, 400);
+    }
+}
