@@ -84,6 +84,9 @@ const ROWS: &[(&str, &str, Need)] = &[
     ("GET", "/management/queue/notifications/summary", Of(Read)),
     ("GET", "/management/queue/notifications/count", Of(Read)),
     ("GET", "/v1/audit", ForAll(Admin)),
+    // It has what schedules push.
+    ("GET", "/v1/export", ForAll(Admin)),
+    ("POST", "/v1/import", ForAll(Manage)),
     ("GET", "/v1/events", Of(Read)),
     ("GET", "/livez", Open),
     ("GET", "/readyz", Open),

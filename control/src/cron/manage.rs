@@ -54,8 +54,7 @@ impl Scheduler {
     /// As [`put`](Self::put).
     pub async fn put_if(&self, schedule: &Schedule, expected: &Precondition) -> Result<Option<ScheduleInfo>> {
         let (shared, name) = (&self.0, &schedule.name);
-        schedule.check()?;
-        shared.check_task(schedule)?;
+        self.check(schedule)?;
         let mut same = None;
         let stored = shared
             .renew(name, |there| {
@@ -81,6 +80,15 @@ impl Scheduler {
             shared.start(name, record, *now).await?;
         }
         stored.or(same).map(|(record, now)| record.info(name, now)).transpose()
+    }
+
+    /// Whether a schedule could be put, as far as that can be told without the server.
+    ///
+    /// # Errors
+    /// What [`put`](Self::put) would refuse.
+    pub fn check(&self, schedule: &Schedule) -> Result<()> {
+        schedule.check()?;
+        self.0.check_task(schedule)
     }
 
     /// One schedule by its name.

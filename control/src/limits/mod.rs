@@ -126,6 +126,15 @@ impl Limits {
         .await
     }
 
+    /// Whether a limit could be put, as far as that can be told without the server.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name or limit.
+    pub fn check(&self, name: &str, limit: &Limit) -> Result<()> {
+        limit.check()?;
+        key_of(name).map(drop)
+    }
+
     async fn check_count(&self) -> Result<()> {
         let count = self.store.list_all(LIMITS, MAX_LIMITS).await?.value.len();
         if count >= MAX_LIMITS {

@@ -193,27 +193,34 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) 
 }
 
 /// A limit to set: a cap, a rate, or both.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutLimit {
     /// The queue that it is for; or one of the next two.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<String>,
     /// The kind that it is for, in whatever queue.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
     /// The header whose values it is for: each has as many for itself.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     header: Option<String>,
     /// How many run at once; without it, any number.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     cap: Option<u64>,
     /// How fast they start; without it, at any speed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     rate: Option<Rate>,
 }
 
 impl PutLimit {
+    /// As it would be put again; nothing if it is for something that this release does not know.
+    pub(crate) fn of(info: &LimitInfo) -> Option<Self> {
+        let Limit { partition, kind, header, cap, rate, .. } = Limit::of(info);
+        let is_known = partition.is_some() || kind.is_some() || header.is_some();
+        is_known.then_some(Self { partition, kind, header, cap, rate })
+    }
+
     /// Refused where it concerns queues that whoever asks may not touch.
     pub(crate) fn into_limit(self) -> Answer<limits::Limit> {
         let mut limit = match (&self.partition, &self.kind, &self.header) {

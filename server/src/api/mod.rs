@@ -9,6 +9,7 @@ mod dead;
 mod events;
 mod health;
 mod heard;
+mod import;
 mod limits;
 mod messages;
 mod partitions;
@@ -20,6 +21,7 @@ mod session;
 mod settle;
 mod tasks;
 mod tokens;
+mod transfer;
 mod workers;
 
 use std::sync::Arc;
@@ -98,6 +100,8 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(compat::notifications::summary))
         .routes(routes!(compat::notifications::count))
         .routes(routes!(audit::list))
+        .routes(routes!(transfer::export))
+        .routes(routes!(import::import))
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

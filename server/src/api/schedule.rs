@@ -47,54 +47,77 @@ pub(crate) enum Running {
 }
 
 /// A schedule to store.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSchedule {
     /// When it comes: five fields of cron, six with the second in front, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`; or how
     /// long after the end of its last run: `@after 10m`.
     spec: String,
     /// By whose clocks, such as `Europe/Berlin`; by default `UTC`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     zone: Option<String>,
     /// What becomes of fixed times that the clocks skip; by default `shift`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     gap: Option<Gap>,
     /// When fixed times come that the clocks show twice; by default `first`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     overlap_hour: Option<OverlapHour>,
     /// The queue that its tasks are pushed to.
     partition: String,
     /// Their content as text; or one of the next two.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
     /// Their content as JSON, which is stored as its text.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     json: Option<Value>,
     /// Their content as bytes, in base64.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
     /// Their kind, which selects their handler.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
     /// Their headers.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
     /// Their priority: the higher, the sooner.
     #[serde(default)]
     priority: u8,
     /// Which times are run that nobody ran: `latest`, `none`, or `all:N` for the latest N; by default `latest`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     missed: Option<String>,
     /// How late a time may be run at most, in milliseconds; by default, however late.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline_ms: Option<u64>,
     /// What becomes of a time that comes while an earlier task lives; by default `skip`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     running: Option<Running>,
 }
 
 impl PutSchedule {
+    /// As it would be put again.
+    pub(crate) fn of(info: &ScheduleInfo) -> Self {
+        let shown = Schedule::with_payload(info);
+        let Content { payload, json, payload_base64 } = shown.payload;
+        Self {
+            spec: shown.spec,
+            zone: Some(shown.zone),
+            gap: Some(shown.gap),
+            overlap_hour: Some(shown.overlap_hour),
+            partition: shown.partition,
+            payload,
+            json,
+            payload_base64,
+            // It is among the headers.
+            kind: None,
+            headers: shown.headers,
+            priority: shown.priority,
+            missed: Some(shown.missed),
+            deadline_ms: shown.deadline_ms,
+            running: Some(shown.running),
+        }
+    }
+
     pub(crate) fn into_schedule(self, name: String) -> Answer<cron::Schedule> {
         let timetable = timetable(&self.spec, self.zone.as_deref(), self.gap, self.overlap_hour)?;
         let Self { payload, json, payload_base64, .. } = self;

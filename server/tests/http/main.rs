@@ -33,5 +33,6 @@ mod shell;
 mod slow;
 mod tasks;
 mod tls;
+mod transfer;
 mod typescript;
 mod work;

@@ -46,7 +46,9 @@ pub(crate) fn needed(operation: &str) -> Option<&'static str> {
         | "ping_job_worker"
         | "dequeue_job"
         | "set_job_outcome" => Some("work"),
-        "list_audit" | "list_tokens" | "show_token" | "create_token" | "delete_token" => Some("admin"),
+        "list_audit" | "list_tokens" | "show_token" | "create_token" | "delete_token" | "export" => {
+            Some("admin")
+        }
         "list_partitions"
         | "show_partition"
         | "browse_messages"

@@ -1,0 +1,139 @@
+//! What an export wrote, set anew: line by line, each with an answer.
+
+use std::sync::Arc;
+
+use anyqueue_control::Precondition;
+use anyqueue_control::limits::{Limit, Limits};
+use axum::extract::State;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::schedule::PutSchedule;
+use super::transfer::Line;
+use crate::app::App;
+use crate::etag::not_as_expected;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Items, Query, answers, partition};
+
+/// How to import.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct How {
+    /// Whether to only say what would become of each line.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What became of a line, or would.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(crate) enum Imported {
+    /// It is new.
+    Created,
+    /// It was there, and was something else.
+    Changed,
+    /// It was so already, and was left alone.
+    Unchanged,
+    /// There is nothing to set: the last line, or one of what could not be read.
+    Skipped,
+    /// It was not set, or not known to be. See `retry`.
+    Error {
+        /// Why.
+        problem: Problem,
+    },
+}
+
+/// Sets what an export wrote, line by line, in place of what has the same names; what it does not name stays. Each line has an answer of its own, in order.
+/// The same again changes nothing, so one that was cut can be repeated. Up to 1000 lines; send more in parts. `dry_run` sets nothing, also on a service that only
+/// reads.
+#[utoipa::path(
+    post, path = "/v1/import", operation_id = "import", tag = "service", params(How),
+    request_body(content = Line, content_type = "application/x-ndjson"),
+    responses((status = 200, description = "An answer for each line.", body = Vec<Imported>))
+)]
+pub(crate) async fn import(
+    State(app): State<Arc<App>>,
+    Query(how): Query<How>,
+    Items { items, lines }: Items<Value>,
+) -> Answer<Response> {
+    if !how.dry_run {
+        app.writable()?;
+    }
+    let mut all = Vec::with_capacity(items.len());
+    // In order, one after the other: of two lines with one name the last counts.
+    for item in items {
+        let imported = set(&app, item, how.dry_run).await;
+        all.push(imported.unwrap_or_else(|problem| Imported::Error { problem }));
+    }
+    Ok(answers(&all, lines))
+}
+
+async fn set(app: &App, item: Value, dry: bool) -> Answer<Imported> {
+    let line = serde_json::from_value(item);
+    match line.map_err(|error| Problem::invalid(format!("no line of an export: {error}")))? {
+        Line::Schedule { name, paused, put } => schedule(app, name, paused, *put, dry).await,
+        Line::Limit { name, put } => limit(app, &name, &put.into_limit()?, dry).await,
+        Line::Pause { partition: name } => pause(app, &name, dry).await,
+        Line::Unreadable { .. } | Line::End { .. } => Ok(Imported::Skipped),
+    }
+}
+
+async fn schedule(app: &App, name: String, paused: bool, put: PutSchedule, dry: bool) -> Answer<Imported> {
+    let (scheduler, schedule) = (app.scheduler()?, put.into_schedule(name.clone())?);
+    scheduler.check(&schedule)?;
+    let there = scheduler.get(&name).await?;
+    let imported = match &there {
+        None => Imported::Created,
+        Some(there) if there.schedule == schedule && there.is_paused == paused => Imported::Unchanged,
+        Some(_) => Imported::Changed,
+    };
+    if dry || matches!(imported, Imported::Unchanged) {
+        return Ok(imported);
+    }
+    let expected = as_it_was(there.map(|there| there.revision));
+    let stored = scheduler.put_if(&schedule, &expected).await?;
+    let stored = stored.ok_or_else(|| not_as_expected("schedule", &name))?;
+    match (stored.is_paused, paused) {
+        (false, true) => scheduler.pause(&name).await?,
+        (true, false) => scheduler.resume(&name).await?,
+        _ => true,
+    };
+    Ok(imported)
+}
+
+async fn limit(app: &App, name: &str, limit: &Limit, dry: bool) -> Answer<Imported> {
+    let limits = Limits::new(app.store()?.clone());
+    limits.check(name, limit)?;
+    let there = limits.get(name).await?;
+    let imported = match &there {
+        None => Imported::Created,
+        Some(there) if (limit.of(), limit.most(), limit.starts()) == (&there.of, there.cap, there.rate) => {
+            Imported::Unchanged
+        }
+        Some(_) => Imported::Changed,
+    };
+    if dry || matches!(imported, Imported::Unchanged) {
+        return Ok(imported);
+    }
+    let put = limits.put_if(name, limit, &as_it_was(there.map(|there| there.tag))).await?;
+    put.map(|_| imported).ok_or_else(|| not_as_expected("limit", name))
+}
+
+async fn pause(app: &App, name: &str, dry: bool) -> Answer<Imported> {
+    let partition = partition(name)?;
+    if app.queue.is_paused(&partition).await? {
+        return Ok(Imported::Unchanged);
+    }
+    if !dry {
+        app.queue.pause(&partition).await?;
+    }
+    Ok(Imported::Changed)
+}
+
+/// So that what is answered is what was done.
+fn as_it_was(revision: Option<String>) -> Precondition {
+    revision.map_or(Precondition::Absent, |revision| Precondition::Revision(vec![revision]))
+}
