@@ -27,6 +27,8 @@ mod progress;
 mod push;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(all(feature = "serve", target_os = "linux"))]
+mod serve_load;
 mod servers;
 mod supervise;
 mod tasks;

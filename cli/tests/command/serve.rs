@@ -11,18 +11,23 @@ use crate::bed::{Bed, PATIENCE, ended, signal};
 /// A service that listens.
 pub(crate) struct Service {
     pub(crate) child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 pub(crate) async fn serve(bed: &Bed, arguments: &[&str]) -> Service {
-    let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--json"];
+    serve_at(bed, "127.0.0.1:0", arguments).await.expect("a service that listens")
+}
+
+/// Nothing if it ends before it listens.
+pub(crate) async fn serve_at(bed: &Bed, address: &str, arguments: &[&str]) -> Option<Service> {
+    let mut all = vec!["serve", "--listen", address, "--json"];
     all.extend(arguments);
     let mut child = bed.command(&all).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     tokio::time::timeout(PATIENCE, out.read_line(&mut line)).await.unwrap().unwrap();
-    let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    Service { child, address: said["listening"].as_str().unwrap().to_owned() }
+    let said: Value = serde_json::from_str(&line).ok()?;
+    Some(Service { child, address: said["listening"].as_str().unwrap().to_owned() })
 }
 
 impl Service {
@@ -44,7 +49,7 @@ impl Service {
         tokio::time::timeout(PATIENCE, exchange).await.expect("an answer in time")
     }
 
-    async fn post(&self, path: &str, body: Value) -> Value {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
         let (status, answer) =
             self.ask("POST", path, "content-type: application/json\r\n", &body.to_string()).await;
         assert_eq!(status, 200, "{answer}");
