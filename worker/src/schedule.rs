@@ -29,7 +29,8 @@ fn slots_of(quota: f64) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// By weight: next is the partition that was served least for its weight. None starves.
+    /// By weight: next is the partition that was served least for its weight. None starves. What [other processes](crate::Worker::balance) use for a
+    /// partition counts, as far as the worker is told.
     #[default]
     Fair,
     /// In the order in which they were added: a partition is served only while those before it are empty.

@@ -38,7 +38,7 @@ pub(crate) struct Tokens {
 enum Command {
     Create(Make),
     /// Lists the tokens, without their secrets
-    #[command(after_help = "Exit code 4: there is none.")]
+    #[command(after_help = "Example: anyqueue tokens list\n\nExit code 4: there is none.")]
     List,
     /// Deletes a token
     #[command(after_help = "Example: anyqueue tokens delete mailer")]
