@@ -16,15 +16,16 @@ const LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
 /// Reads from its input which processes there are, one list per line. At the end of the input it kills those of the last
-/// line and removes the folder, trying again while something dying still writes into it.
+/// line and removes the folder, trying again while something dying still writes into it: on a busy machine, for seconds.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 while read -r line; do processes=$line; done
 [ -z "$processes" ] || kill -s KILL -- $processes
 sh -c "$2" clean-up "$1"
-for attempt in 0 1 2 3 4 5 6 7 8 9; do
-    rm -rf -- "$1" && break
-    sleep 0.1
+attempts=0
+until rm -rf -- "$1" || [ "$attempts" -ge 60 ]; do
+    attempts=$((attempts + 1))
+    sleep 0.2
 done
 "#;
 
