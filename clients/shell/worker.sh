@@ -22,8 +22,8 @@ wait=20
 patience=10
 # Seconds between SIGTERM and SIGKILL.
 grace=5
-# The longest result, and the most of an error, in bytes.
-most_result=200000
+# The longest result, and the most of an error, in bytes. As JSON, which has a limit of 256 KiB, a byte takes up to six.
+most_result=40000
 most_error=2000
 
 url=http://127.0.0.1:7780 name='' lease=60 once='' token=''

@@ -121,7 +121,8 @@ async function run(client: Client, worker: string, leaseMs: number, handed: Deli
     // Until that is heard, or the lease is over: settling twice harms nothing.
     while (!lost) {
       try {
-        await client.settle([settlement]);
+        const [answer] = await client.settle([settlement]);
+        if (answer?.outcome === "error") throw new ServiceError(answer.problem);
         return;
       } catch (error) {
         const isRefused = error instanceof ServiceError && error.problem.retry === "never";

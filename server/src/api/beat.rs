@@ -106,15 +106,16 @@ pub(crate) async fn beat(
     let session = session(&headers)?;
     told.check()?;
     let registry = app.registry()?;
-    if let Some(received) = &told.received {
-        app.give_back(app.handed.unreceived(&puller(&name), Some(received))).await;
-    }
     // Before the registry is asked: if that is away, leases go on.
     let held = held(&app, &name, &told).await;
     let state = told.state.into();
     let tasks = held.iter().filter(|(_, lease)| !matches!(lease, LeaseAnswer::Lost));
     let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), told.memory_bytes);
     let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
+    // Not before it is known to be this worker: what another one of its name was handed is not its to give back.
+    if let Some(received) = &told.received {
+        app.give_back(app.handed.unreceived(&puller(&name), Some(received))).await;
+    }
     Ok(Json(HeardAnswer::of(&heard, state, held)))
 }
 

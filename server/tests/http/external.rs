@@ -105,6 +105,9 @@ async fn a_pull_that_was_not_received_goes_back_with_the_next_beat() {
     assert_eq!(first["deliveries"].as_array().unwrap().len(), 1);
     bed.beat(&worker, json!({})).await.ok();
     assert_eq!(bed.client.get("/v1/partitions/mail").await.ok()["leased"], 1, "it says nothing of it");
+    let other = (worker.0.clone(), "another session".to_owned());
+    assert_eq!(bed.beat(&other, json!({ "received": "" })).await.status, 410);
+    assert_eq!(bed.client.get("/v1/partitions/mail").await.ok()["leased"], 1, "that was no beat of it");
     bed.beat(&worker, json!({ "received": "" })).await.ok();
     assert_eq!(bed.client.get("/v1/partitions/mail").await.ok()["ready"], 1);
     let again = bed.pull_with(request).await;
