@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::context::{CLOCK_GRAIN, Context};
+use crate::context::{CLOCK_GRAIN, Context, if_punctual};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::run::on_a_thread;
@@ -64,6 +64,11 @@ fn lease(c: &Context) -> Duration {
     c.timing().lease * 3
 }
 
+/// How late a heartbeat may run that comes every third of a lease.
+fn late(c: &Context) -> Duration {
+    lease(c) / 3
+}
+
 fn options(c: &Context) -> PartitionOptions {
     PartitionOptions::default().with_lease(lease(c))
 }
@@ -88,9 +93,9 @@ async fn kept_alive(c: &Context) -> CaseResult {
     c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 3).await?;
     let other = c.fresh().await?;
-    other
-        .nothing(&p, lease(c) * 33 / 10, Clause::Extend, "nothing for others while the handlers live")
-        .await?;
+    let watch =
+        other.nothing(&p, lease(c) * 33 / 10, Clause::Extend, "nothing for others while the handlers live");
+    if_punctual(late(c), watch).await?;
     for handler in &held {
         c.check(Clause::Extend, &[handler.id()], !handler.is_lost(), "the handler not lost", "lost")?;
         let trusted = handler.lease_until().is_some_and(|until| until > Instant::now());
@@ -157,12 +162,13 @@ async fn extended_by_hand(c: &Context) -> CaseResult {
 
 /// A lease that ended behind the handler's back is noticed by the heartbeat, before its time is over.
 async fn stolen(c: &Context) -> CaseResult {
-    taken_away(c, Action::Remove).await
+    if_punctual(late(c), taken_away(c, Action::Remove)).await
 }
 
 /// So is one whose message was moved elsewhere.
 async fn stolen_by_move(c: &Context) -> CaseResult {
-    taken_away(c, Action::Move { to: c.partition("elsewhere")?, headers: None }).await
+    let elsewhere = Action::Move { to: c.partition("elsewhere")?, headers: None };
+    if_punctual(late(c), taken_away(c, elsewhere)).await
 }
 
 async fn taken_away(c: &Context, action: Action) -> CaseResult {
@@ -316,7 +322,9 @@ async fn io_thread(c: &Context) -> CaseResult {
         held.await.map_err(|_| c.failed(Clause::Extend, &sent, "a delivery in the busy thread", "none"))?;
     c.equal(Clause::Extend, &sent, "what it holds", &sent.first().copied(), &Some(took))?;
     let other = c.fresh().await?;
-    other.nothing(&p, lease * 28 / 10, Clause::Extend, "nothing for others while the thread is busy").await?;
+    let watch =
+        other.nothing(&p, lease * 28 / 10, Clause::Extend, "nothing for others while the thread is busy");
+    if_punctual(late(c), watch).await?;
     let ended = busy.await.map_err(|error| error.to_string()).flatten();
     let outcome = ended.map_err(|error| c.failed(Clause::Extend, &sent, "no panic", error))?;
     let outcome = c.ok(Clause::Extend, "the settlement after the work", outcome)?;
