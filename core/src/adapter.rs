@@ -13,6 +13,7 @@ pub use crate::capabilities::{
 };
 pub use crate::control::ControlStorage;
 pub use crate::counts::MessageCounts;
+pub use crate::end_watches::{EndWatch, EndWatches};
 pub use crate::envelope::{Decoded, Envelope};
 pub use crate::errors::Errors;
 #[doc(hidden)]

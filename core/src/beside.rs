@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 
 use crate::capabilities::{Capabilities, DeliveryCount, MoveGuarantee};
+use crate::end_watches::EndWatch;
 use crate::error::{Error, ErrorKind, Result, RetryClass};
 use crate::forward::Forward;
 use crate::inspect::{CancelOutcome, MAX_PAGE, Page};
@@ -269,6 +270,16 @@ impl Forward for Beside {
 
 #[async_trait]
 impl LedgerQueueStorage for Beside {
+    fn watch_ended(&self, id: MessageId) -> EndWatch {
+        self.kept().map_or_else(|_| EndWatch::silent(), |ledger| ledger.watch_ended(id))
+    }
+
+    fn note_ended(&self, ids: &[MessageId]) {
+        if let Ok(ledger) = self.kept() {
+            ledger.note_ended(ids);
+        }
+    }
+
     async fn record_ended(
         &self,
         partition: &PartitionId,

@@ -75,6 +75,7 @@ mod capabilities;
 mod clock;
 pub mod control;
 mod counts;
+mod end_watches;
 mod envelope;
 mod error;
 mod errors;

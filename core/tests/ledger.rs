@@ -299,6 +299,20 @@ async fn whoever_waits_for_a_task_learns_of_its_death_at_once() {
 }
 
 #[tokio::test]
+async fn whoever_waits_is_told_by_another_queue_over_the_same_store() {
+    let time = ManualClock::new();
+    let storage = MemoryQueue::with_config(MemoryConfig::default().with_clock(time.clock()));
+    let queue_of = |storage| Queue::builder(storage).clock(time.clock()).ledger(Keep::default()).build();
+    let (works, waits) = (queue_of(storage.client()).unwrap(), queue_of(storage).unwrap());
+    let id = push(&works, MessageData::new("x")).await;
+    let waiting = tokio::spawn(async move { waits.wait_for("jobs", id, Duration::from_hours(1)).await });
+    tokio::task::yield_now().await;
+    settle(&works, Processed).await;
+    let told = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it was not told");
+    assert_eq!(told.unwrap().unwrap().unwrap().state, TaskState::Succeeded);
+}
+
+#[tokio::test]
 async fn a_wait_that_is_over_returns_the_task_as_it_stands() {
     let (_, queue) = queue();
     let id = push(&queue, MessageData::new("x")).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
 };
 use anyqueue::{CancelOutcome, MessageId, Operation, Page, PartitionId, Result};
 
@@ -13,6 +13,14 @@ use crate::storage::MemoryQueue;
 
 #[async_trait]
 impl LedgerQueueStorage for MemoryQueue {
+    fn watch_ended(&self, id: MessageId) -> EndWatch {
+        self.store.end_watches.watch(id)
+    }
+
+    fn note_ended(&self, ids: &[MessageId]) {
+        self.store.end_watches.ended(ids);
+    }
+
     async fn record_ended(
         &self,
         partition: &PartitionId,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use anyqueue::adapter::EndWatches;
 use anyqueue::{Clock, Error, ErrorKind, MessageId, Operation, PartitionId, Result};
 use tokio::sync::Notify;
 
@@ -19,13 +20,16 @@ use crate::waiters::Line;
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) clock: Clock,
+    /// Who waits for the ends of tasks.
+    pub(crate) end_watches: Arc<EndWatches>,
     /// A `std` mutex, not one of tokio's: no command awaits, and each holds it for microseconds.
     state: Mutex<State>,
 }
 
 impl Store {
     pub(crate) fn new(config: MemoryConfig) -> Self {
-        Self { state: Mutex::new(State::new(&config)), clock: config.clock }
+        let state = Mutex::new(State::new(&config));
+        Self { clock: config.clock, end_watches: Arc::new(EndWatches::within_process()), state }
     }
 
     /// Runs a command. The time is read under the lock, so that it never runs backwards from one command to the next.

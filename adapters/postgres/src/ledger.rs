@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyqueue::adapter::{
-    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
 };
 use anyqueue::{
     CancelOutcome, EndState, Error, MAX_RESULT_BYTES, MessageId, Operation, Page, PartitionId, Result,
@@ -24,6 +24,18 @@ const FOUND_AT_ONCE: usize = BATCH_BYTES / MAX_RESULT_BYTES;
 
 #[async_trait]
 impl LedgerQueueStorage for PostgresQueue {
+    fn watch_ended(&self, id: MessageId) -> EndWatch {
+        if self.inner.hint_sender.outbox.is_none() {
+            return EndWatch::silent(); // notifications are off
+        }
+        self.inner.listen.cancel();
+        self.inner.end_watches.watch(id)
+    }
+
+    fn note_ended(&self, ids: &[MessageId]) {
+        self.inner.end_watches.ended(ids);
+    }
+
     async fn record_ended(
         &self,
         partition: &PartitionId,

@@ -1,4 +1,4 @@
-//! Telling other processes what can be pulled.
+//! Telling other processes what can be pulled, and which tasks have ended for which somebody waits.
 //!
 //! Never in the transaction of a push: committing a notification takes a lock that all commits of the server with one share.
 //! So it is sent afterwards, many pushes' worth at once, and in a transaction that waits for no disk.
@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyqueue::adapter::Hint;
+use anyqueue::adapter::{EndWatches, Hint};
 use anyqueue::{PartitionId, Result};
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +45,7 @@ impl Outbox {
 /// Sends what the outbox holds, from time to time.
 pub(crate) struct Notifier {
     pub(crate) outbox: Arc<Outbox>,
+    pub(crate) end_watches: Arc<EndWatches>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) channel: String,
@@ -54,39 +56,52 @@ impl Notifier {
     /// Runs until the handle closes.
     pub(crate) async fn serve(self, closed: CancellationToken) {
         loop {
-            tokio::select! {
+            let news = tokio::select! {
                 () = closed.cancelled() => break,
-                () = self.outbox.filled.notified() => {}
-            }
-            self.send_or_warn().await;
+                () = self.outbox.filled.notified() => Vec::new(),
+                news = self.end_watches.news() => news,
+            };
+            self.send_or_warn(news).await;
             tokio::select! {
                 () = closed.cancelled() => break,
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
-        let _ = tokio::time::timeout(FAREWELL, self.send_or_warn()).await; // others find the messages by polling
+        let news = self.end_watches.news().now_or_never().unwrap_or_default();
+        let _ = tokio::time::timeout(FAREWELL, self.send_or_warn(news)).await; // others find the messages by polling
     }
 
-    async fn send_or_warn(&self) {
-        if let Err(error) = self.send().await {
-            tracing::debug!(%error, "a notification was not sent: waiting pulls elsewhere will find out by polling");
+    async fn send_or_warn(&self, news: Vec<String>) {
+        if let Err(error) = self.send(news).await {
+            tracing::debug!(%error, "a notification was not sent: those who wait elsewhere will find out by polling");
         }
     }
 
-    async fn send(&self) -> Result<()> {
-        let hints = self.outbox.take();
-        if hints.is_empty() {
+    async fn send(&self, news: Vec<String>) -> Result<()> {
+        let Self { sender, .. } = self;
+        let hints = self.outbox.take().into_iter();
+        let hints = hints.map(|(partition, hint)| Note { sender: *sender, partition, hint }.write());
+        let notes: Vec<String> =
+            hints.chain(news.into_iter().map(|news| about_ends(*sender, &news))).collect();
+        if notes.is_empty() {
             return Ok(());
         }
-        let notes: Vec<String> = hints
-            .into_iter()
-            .map(|(partition, hint)| Note { sender: self.sender, partition, hint }.write())
-            .collect();
         self.pool.fetch(self.statements.notify.query().bind(self.channel.clone()).bind(notes)).await.map(drop)
     }
 }
 
-/// What one notification says: `sender dead ready due_ms name`.
+/// A notification about the ends of tasks: `sender news`. What an earlier release makes of it is no hint.
+fn about_ends(sender: u64, news: &str) -> String {
+    format!("{sender} {news}")
+}
+
+/// Reads a notification that may be about the ends of tasks: who sent it, and what it says.
+pub(crate) fn split(text: &str) -> Option<(u64, &str)> {
+    let (sender, news) = text.split_once(' ')?;
+    Some((sender.parse().ok()?, news))
+}
+
+/// What one notification about messages says: `sender dead ready due_ms name`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     /// Which handle sent it; it need not wake itself.
@@ -134,5 +149,18 @@ mod tests {
             assert_eq!(Note::read(&note.write()), Some(note));
         }
         assert_eq!(Note::read("who knows"), None);
+    }
+
+    #[test]
+    fn news_of_ends_are_no_hint_and_hints_no_news_of_ends() {
+        let (watches, id) = (Arc::new(EndWatches::default()), anyqueue::MessageId::new());
+        for news in [format!("w {id}"), format!("e {id}")] {
+            let text = about_ends(7, &news);
+            assert_eq!((split(&text), Note::read(&text)), (Some((7, news.as_str())), None));
+            assert!(watches.hear(&news));
+        }
+        let hint =
+            Note { sender: 7, partition: PartitionId::new("e").unwrap(), hint: Hint::ready(1) }.write();
+        assert!(split(&hint).is_some_and(|(_, text)| !watches.hear(text)));
     }
 }

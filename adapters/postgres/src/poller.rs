@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyqueue::adapter::{Hint, Waiters};
+use anyqueue::adapter::{EndWatches, Hint, Waiters};
 use anyqueue::{PartitionId, Result};
 use sqlx::postgres::{PgListener, PgNotification, PgPoolOptions};
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::limits::JITTER;
-use crate::notifier::Note;
+use crate::notifier::{Note, split};
 use crate::pool::Pool;
 use crate::sql::{Statements, get, int};
 
@@ -108,6 +108,7 @@ impl LockedPauses {
 /// Receives notifications on a connection of its own, from the first wait until the handle closes.
 pub(crate) struct Listener {
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) end_watches: Arc<EndWatches>,
     pub(crate) config: Config,
     pub(crate) sender: u64,
     pub(crate) begin: CancellationToken,
@@ -146,6 +147,7 @@ impl Listener {
         listener.eager_reconnect(false);
         listener.listen(&self.config.schema.channel()).await?;
         self.waiters.wake_each(1); // notifications may have been missed
+        self.end_watches.missed();
         loop {
             match listener.try_recv().await? {
                 Some(notification) => self.receive(&notification),
@@ -155,9 +157,12 @@ impl Listener {
     }
 
     fn receive(&self, notification: &PgNotification) {
-        if let Some(note) = Note::read(notification.payload())
-            && note.sender != self.sender
-        {
+        let text = notification.payload();
+        let Some((sender, news)) = split(text) else { return };
+        if sender == self.sender || self.end_watches.hear(news) {
+            return;
+        }
+        if let Some(note) = Note::read(text) {
             self.waiters.hint(&note.partition, note.hint);
         }
     }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, ControlStorage, Hint, InspectQueueStorage, LedgerQueueStorage,
-    PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, EndWatches, Hint, InspectQueueStorage,
+    LedgerQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use sqlx::Postgres;
@@ -41,7 +41,8 @@ pub(crate) struct Inner {
     /// Partitions that are known to exist, for pushes in the application's transactions.
     pub(crate) known_partitions: Mutex<HashSet<PartitionId>>,
     pub(crate) hint_sender: HintSender,
-    /// Cancelled when a pull waits for the first time.
+    pub(crate) end_watches: Arc<EndWatches>,
+    /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
     tasks: TaskTracker,
@@ -108,6 +109,7 @@ impl PostgresQueue {
                 outbox: config.notify.then(Arc::default),
             },
             waiters,
+            end_watches: Arc::default(),
             scan_starts: ScanStarts::default(),
             known_partitions: Mutex::default(),
             listen: CancellationToken::new(),
@@ -158,6 +160,7 @@ impl Inner {
         if let Some(outbox) = &self.hint_sender.outbox {
             let notifier = Notifier {
                 outbox: Arc::clone(outbox),
+                end_watches: Arc::clone(&self.end_watches),
                 pool: Arc::clone(pool),
                 statements: Arc::clone(statements),
                 channel: self.config.schema.channel(),
@@ -165,7 +168,8 @@ impl Inner {
             };
             self.tasks.spawn(notifier.serve(self.closed.clone()));
             let (config, begin) = (self.config.clone(), self.listen.clone());
-            let listener = Listener { waiters: Arc::clone(waiters), config, sender, begin };
+            let end_watches = Arc::clone(&self.end_watches);
+            let listener = Listener { waiters: Arc::clone(waiters), end_watches, config, sender, begin };
             self.tasks.spawn(listener.serve(self.closed.clone()));
         }
         self.tasks.close();

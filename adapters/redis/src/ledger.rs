@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
 };
 use anyqueue::{Bytes, CancelOutcome, EndState, MessageId, Operation, Page, PartitionId, Result};
 use redis::Value;
@@ -229,6 +229,15 @@ impl RedisQueue {
 
 #[async_trait]
 impl LedgerQueueStorage for RedisQueue {
+    fn watch_ended(&self, id: MessageId) -> EndWatch {
+        self.inner.listen.cancel();
+        self.inner.end_watches.watch(id)
+    }
+
+    fn note_ended(&self, ids: &[MessageId]) {
+        self.inner.end_watches.ended(ids);
+    }
+
     async fn record_ended(
         &self,
         partition: &PartitionId,

@@ -179,6 +179,7 @@ mod connect;
 mod control;
 mod cross_slot_move;
 mod cross_slot_successors;
+mod end_news;
 mod ended_partitions;
 mod ends;
 mod error;

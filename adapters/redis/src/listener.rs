@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::adapter::Waiters;
+use anyqueue::adapter::{EndWatches, Waiters};
 use anyqueue::{ErrorKind, Result};
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
+use crate::end_news;
 use crate::error::ERRORS;
 use crate::hint;
 use crate::limits::JITTER;
@@ -32,6 +33,7 @@ pub(crate) async fn watch(waiters: Arc<Waiters>, poll_interval: Duration, closed
 /// Receives hints on a connection of its own, from the first wait until the handle closes.
 pub(crate) struct Listener {
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) end_watches: Arc<EndWatches>,
     pub(crate) link: Arc<Link>,
     pub(crate) channel: String,
     /// The name of this handle, whose own calls are no news.
@@ -65,9 +67,14 @@ impl Listener {
         let broken = |_| ERRORS.error(ErrorKind::Unavailable, "the connection for hints broke");
         subscriber.subscribe(&self.channel).await.map_err(broken)?;
         self.waiters.wake_each(1);
+        self.end_watches.missed();
         let mut hints = subscriber.into_on_message();
         while let Some(message) = hints.next().await {
-            if let Some((partition, hint, caller)) = hint::read(message.get_payload_bytes())
+            let text = message.get_payload_bytes();
+            if end_news::hear(text, &self.caller, &self.end_watches) {
+                continue;
+            }
+            if let Some((partition, hint, caller)) = hint::read(text)
                 && (caller != self.caller || hint.ready == 0)
             {
                 self.waiters.hint(&partition, hint);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, ControlStorage, InspectQueueStorage, LedgerQueueStorage,
+    AmendQueueStorage, Capabilities, ControlStorage, EndWatches, InspectQueueStorage, LedgerQueueStorage,
     PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, ErrorKind, Health, Operation, PartitionId, Result};
@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::capabilities::capabilities;
 use crate::clock::ServerClock;
 use crate::config::{Config, RedisBuilder};
+use crate::end_news::Teller;
 use crate::error::{ERRORS, NAME};
 use crate::link::{Call, Link};
 use crate::listener::{Listener, watch};
@@ -36,9 +37,10 @@ pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) end_watches: Arc<EndWatches>,
     /// The name of this handle in hints, so that it recognises its own.
     pub(crate) caller: String,
-    /// Cancelled when a pull waits for the first time.
+    /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
     /// Partitions that this handle has added to the list of a cluster.
@@ -116,6 +118,7 @@ impl RedisQueue {
             link,
             clock: ServerClock::default(),
             waiters: Arc::default(),
+            end_watches: Arc::default(),
             caller: uuid::Uuid::new_v4().simple().to_string(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -188,12 +191,20 @@ impl Inner {
         self.tasks.spawn(watch(Arc::clone(&self.waiters), interval, self.closed.clone()));
         let listener = Listener {
             waiters: Arc::clone(&self.waiters),
+            end_watches: Arc::clone(&self.end_watches),
             link: Arc::clone(&self.link),
             channel: self.names.channel(),
             caller: self.caller.clone(),
             begin: self.listen.clone(),
         };
         self.tasks.spawn(listener.serve(self.closed.clone()));
+        let teller = Teller {
+            end_watches: Arc::clone(&self.end_watches),
+            link: Arc::clone(&self.link),
+            channel: self.names.channel(),
+            caller: self.caller.clone(),
+        };
+        self.tasks.spawn(teller.serve(self.closed.clone()));
         self.tasks.close();
         self.calls.close();
     }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::cancel::Cancelled;
 use super::end::{EndState, TaskEnd};
+use crate::end_watches::EndWatch;
 use crate::error::Result;
 use crate::inspect::{CancelOutcome, Page};
 use crate::lifecycle::QueueStorage;
@@ -72,6 +73,16 @@ pub trait LedgerQueueStorage: QueueStorage {
     /// As [`request_cancel`](crate::adapter::InspectQueueStorage::request_cancel), and stores with the removal of what waits its end, in one step. One
     /// result for each, in order.
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>>;
+
+    /// Somebody waits for the end of this task: what is returned should end soon after another handle [noted](Self::note_ended) it. It need
+    /// not: core looks by itself as well. It is called again every 20 s while somebody waits, and from any thread; it must not block. An
+    /// adapter whose server can tell other processes something does both by [`EndWatches`](crate::adapter::EndWatches).
+    fn watch_ended(&self, _id: MessageId) -> EndWatch {
+        EndWatch::silent()
+    }
+
+    /// These tasks have ended, or are dead, by a call of this handle. Called after that call, and must not block.
+    fn note_ended(&self, _ids: &[MessageId]) {}
 }
 
 const _: fn(&dyn LedgerQueueStorage) = |_| {};

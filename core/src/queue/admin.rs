@@ -263,7 +263,8 @@ impl Queue {
         let answers = self
             .ledger(move |ledger| Box::pin(async move { Ok(ledger.cancel(&partition, &tasks).await) }))
             .await?;
-        self.0.caller.ended.notify_waiters();
+        let removed = ids.iter().zip(&answers).filter(|(_, it)| matches!(it, Ok(CancelOutcome::Removed)));
+        self.0.caller.note_ended(&removed.map(|(id, _)| *id).collect::<Vec<_>>());
         Ok(answers)
     }
 

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
 use tracing::Instrument;
 
 use crate::capabilities::Reach;
 use crate::clock::{CENTURY, Clock};
+use crate::end_watches::EndWatches;
 use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
-use crate::message::MessageData;
+use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::storage::{
     Action, ExtendOutcome, Extension, PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settlement,
@@ -83,8 +83,8 @@ pub(crate) struct StorageCaller {
     /// The longest that one call other than a long poll may take.
     pub(crate) call_timeout: Duration,
     pub(crate) labels: Arc<PartitionLabels>,
-    /// Told of settlements that ended tasks, or moved them to the dead letters.
-    pub(crate) ended: Arc<Notify>,
+    /// Who waits in this process for the end of a task.
+    pub(crate) end_watches: Arc<EndWatches>,
 }
 
 impl StorageCaller {
@@ -133,14 +133,25 @@ impl StorageCaller {
         let ends_task = |settlement: &Settlement| {
             settlement.end.is_some() || matches!(settlement.action, Action::Move { .. })
         };
-        if done().any(|(_, settlement)| ends_task(settlement)) {
-            self.ended.notify_waiters();
-        }
+        let ended: Vec<_> =
+            done().map(|(_, it)| it).filter(|it| ends_task(it)).map(|it| it.lease.id).collect();
+        self.note_ended(&ended);
         let successors = done().map(|(_, settlement)| settlement.then.len() as u64).sum();
         telemetry::count("anyqueue_successors_total", self.name(), successors);
         let lost = answers.iter().filter(|a| matches!(a, Ok(SettleOutcome::Lost))).count() as u64;
         telemetry::count("anyqueue_settled_total", self.name(), settled);
         telemetry::count("anyqueue_lost_total", self.name(), lost);
+    }
+
+    /// Tells those who wait for the ends of tasks, here and elsewhere, that these have ended, or are dead.
+    pub(crate) fn note_ended(&self, ids: &[MessageId]) {
+        if ids.is_empty() {
+            return;
+        }
+        self.end_watches.ended(ids);
+        if let Some(ledger) = self.storage.ledger() {
+            ledger.note_ended(ids);
+        }
     }
 
     /// Pulls; repeats a safe failure, within the wait and not beyond. Ends at the latest one call's time after the wait.

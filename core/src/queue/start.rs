@@ -15,6 +15,7 @@ use super::keeper::{self, Held, LeaseKeeper};
 use super::options::Options;
 use super::shared::{PushCall, SettleCall, Shared};
 use crate::capabilities::{Capabilities, SettleConfirm};
+use crate::end_watches::EndWatches;
 use crate::error::Result;
 use crate::exec::{Exec, Spawner};
 use crate::io::IoThread;
@@ -40,7 +41,7 @@ pub(super) fn start(
         retry: options.retry,
         call_timeout: options.call_timeout,
         labels: Arc::new(PartitionLabels::new(options.metric_partitions)),
-        ended: Arc::default(),
+        end_watches: Arc::new(EndWatches::within_process()),
     };
     let limits = capabilities.limits;
     let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };

@@ -15,6 +15,7 @@ use futures_util::stream;
 use super::guard;
 use super::handle::Queue;
 use crate::clock::far;
+use crate::end_watches::{EndWatch, SAY_AGAIN};
 use crate::error::{Operation, Result};
 use crate::inspect::{Browsed, MAX_PAGE, Page};
 use crate::ledger::{
@@ -65,7 +66,8 @@ impl Queue {
     /// Waits until a task has ended or is dead, and returns it with its result; or as it stands when the time is over. `None` if nothing is known
     /// of it then.
     ///
-    /// An end that this queue itself settles is seen at once, one of another process within half a second.
+    /// An end that this queue itself settles is seen at once, and one of another process as soon as the server has told of it, where
+    /// it can: PostgreSQL and Redis. In any case it looks again within half a second.
     ///
     /// # Errors
     /// As [`task`](Self::task).
@@ -79,11 +81,10 @@ impl Queue {
         let clock = self.clock().clone();
         let until = far(clock.now(), longest);
         let mut pause = FIRST_LOOK;
+        // Before the look, so that no end falls between the two.
+        let here = self.0.caller.end_watches.watch(id);
+        let mut elsewhere = (self.watch_ended(id), clock.now());
         loop {
-            // Before the look, so that no end falls between the two.
-            let settled = self.0.caller.ended.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
             let task = self.task(&partition, id).await?;
             let has_ended = task.as_ref().is_some_and(|task| task.state.ended().is_some());
             let now = clock.now();
@@ -91,12 +92,22 @@ impl Queue {
                 return Ok(task);
             }
             tokio::select! {
-                () = settled => {}
+                () = here.ended() => {}
+                () = elsewhere.0.ended() => {}
                 () = clock.sleep_until(until.min(far(now, pause))) => {}
                 () = self.0.closing.cancelled() => return Err(self.0.refusal(Operation::Inspect)),
             }
             pause = (pause * 2).min(LAST_LOOK);
+            if clock.now() - elsewhere.1 >= SAY_AGAIN {
+                elsewhere = (self.watch_ended(id), clock.now());
+            }
         }
+    }
+
+    /// Asks the storage to tell of the end of a task.
+    fn watch_ended(&self, id: MessageId) -> EndWatch {
+        let ledger = self.storage().ledger().filter(|_| self.has_ledger());
+        ledger.map_or_else(EndWatch::silent, |ledger| ledger.watch_ended(id))
     }
 
     /// The tasks of a partition that match, one page in memory at a time: those that live, then the dead, both in the order of their ids, then those

@@ -2,6 +2,7 @@
 
 mod backend;
 mod own_server;
+mod told;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use anyqueue_conformance::{FaultTarget, Harness, Need, Opening};
 use async_trait::async_trait;
 
 pub use self::backend::{ServerBackend, Servers};
+pub use self::told::is_told_of_ends;
 
 use self::backend::open;
 use self::own_server::OwnServer;

@@ -12,6 +12,7 @@ use anyqueue::{
     SettleOutcome,
 };
 use anyqueue_postgres::PostgresQueue;
+use anyqueue_testkit::harness::is_told_of_ends;
 use anyqueue_testkit::{Postgres, start_if_installed};
 
 use CancelOutcome::{NotFound, Removed, Requested};
@@ -294,4 +295,10 @@ async fn a_schema_of_the_release_before_gets_the_tables_and_keeps_its_messages()
     queue.settle(&[ending(&held, &done())]).await.remove(0).unwrap();
     assert_eq!(find(&queue, &p, held.message.id()).await.unwrap().end.state, EndState::Succeeded);
     assert_eq!(drain(&queue, &p).await, ["later"]);
+}
+
+#[tokio::test]
+async fn who_waits_in_one_process_is_told_when_another_ends_the_task() {
+    let Some(bed) = Bed::find().await else { return };
+    is_told_of_ends(bed.open().await, bed.open().await).await.unwrap();
 }

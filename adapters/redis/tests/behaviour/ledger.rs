@@ -13,6 +13,7 @@ use anyqueue::{
     SettleOutcome,
 };
 use anyqueue_redis::RedisQueue;
+use anyqueue_testkit::harness::is_told_of_ends;
 use redis::Value;
 
 use crate::common::{Bed, LEASE, SOON, fill, messages, part, pull, push, texts};
@@ -447,4 +448,10 @@ async fn ends_are_of_their_partition_which_is_listed_only_for_its_messages() {
     assert_eq!(list(&queue, &part("other"), &query(&[]), 9).await, []);
     assert_eq!(queue.partitions(Page::of(9)).await.unwrap(), []);
     assert_eq!(find(&queue, &part("only"), id).await.unwrap().id, id);
+}
+
+#[tokio::test]
+async fn who_waits_in_one_process_is_told_when_another_ends_the_task() {
+    let Some(bed) = Bed::find().await else { return };
+    is_told_of_ends(bed.open().await, bed.open().await).await.unwrap();
 }

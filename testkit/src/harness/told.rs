@@ -1,0 +1,75 @@
+//! Whether who waits for a task in one process is told when another ends it.
+
+use std::time::Duration;
+
+use anyqueue::adapter::IntoStorage;
+use anyqueue::{Keep, ManualClock, MessageData, MessageId, Queue, QueueMessageStatus, TaskState};
+
+/// How long who waits may take to be known elsewhere, in turns: it doubles. Nothing says when it is.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const TURNS: u32 = 7;
+/// How long a telling may take.
+const LONGEST: Duration = Duration::from_secs(3);
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Of two handles on one queue, the first waits for tasks, and the second ends them: succeeded, dead, and cancelled. The clock of the first
+/// stands still, so it never looks by itself after its first look: it can only have been told.
+///
+/// # Errors
+/// If it was told of none of several tasks in a row, of which each leaves more time between the beginning of the wait and the end of the
+/// task; and whatever a call fails with.
+pub async fn is_told_of_ends(waits: impl IntoStorage, works: impl IntoStorage) -> Outcome {
+    let stopped = ManualClock::new();
+    let waits = Queue::builder(waits).clock(stopped.clock()).ledger(Keep::default()).build()?;
+    let works = Queue::builder(works).ledger(Keep::default()).build()?;
+    // Who has waited for messages also hears what others say.
+    works.pull("told").wait(Duration::from_millis(1)).await?;
+    for state in [TaskState::Succeeded, TaskState::Failed, TaskState::Cancelled] {
+        let mut is_told = false;
+        for turn in 0..TURNS {
+            is_told = is_told_of_one(&waits, &works, state, FIRST_PAUSE * 2_u32.pow(turn)).await?;
+            if is_told {
+                break;
+            }
+        }
+        if !is_told {
+            return Err(format!("nobody told of a task that ended as {state:?}").into());
+        }
+    }
+    works.close().await?;
+    Ok(waits.close().await?)
+}
+
+/// Whether it is told of a task that ends so, that long after it has begun to wait.
+async fn is_told_of_one(waits: &Queue, works: &Queue, state: TaskState, after: Duration) -> Outcome<bool> {
+    let message = MessageData::new("m");
+    let id = message.id();
+    works.push("told", message).await?;
+    let waiting = waits.wait_for("told", id, Duration::from_hours(1));
+    let ending = async {
+        tokio::time::sleep(after).await;
+        end(works, id, state).await
+    };
+    let both = async { tokio::join!(waiting, ending) };
+    let Ok((told, ended)) = tokio::time::timeout(after + LONGEST, both).await else { return Ok(false) };
+    ended?;
+    match told? {
+        Some(task) if task.id == id && task.state == state => Ok(true),
+        other => Err(format!("told of {other:?}, and not of {id} as {state:?}").into()),
+    }
+}
+
+async fn end(works: &Queue, id: MessageId, state: TaskState) -> Outcome {
+    if state == TaskState::Cancelled {
+        works.request_cancel("told", &[id]).await?;
+        return Ok(());
+    }
+    let mut pulled = works.pull("told").wait(LONGEST).await?;
+    let status = match state {
+        TaskState::Failed => QueueMessageStatus::poisonous("bad"),
+        _ => QueueMessageStatus::Processed,
+    };
+    pulled.first_mut().ok_or("nothing was pulled")?.settle(status).await?;
+    Ok(())
+}
