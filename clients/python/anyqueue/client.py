@@ -77,6 +77,44 @@ class Client:
         answer: List[Json] = self._call("POST", "/v1/extend", items, repeatable=True, timeout=timeout)
         return answer
 
+    def register(
+        self,
+        name: str,
+        partitions: Sequence[str],
+        slots: int = 1,
+        host: Optional[str] = None,
+        pid: Optional[int] = None,
+        version: Optional[str] = None,
+        valid: Optional[float] = None,
+    ) -> Json:
+        """Registers a worker, whose beats count for `valid` seconds. The answer has the `session` that its beats need."""
+        request: Json = {"name": name, "partitions": list(partitions), "slots": slots}
+        told = {"host": host, "pid": pid, "version": version, "valid_ms": None if valid is None else int(valid * 1000)}
+        request.update({key: value for key, value in told.items() if value is not None})
+        answer: Json = self._call("POST", "/v1/workers", request)
+        return answer
+
+    def beat(
+        self,
+        name: str,
+        session: str,
+        state: str = "working",
+        held: Sequence[Json] = (),
+        memory_bytes: Optional[int] = None,
+        timeout: Optional[float] = None,
+    ) -> Json:
+        """A worker that registered says how it is and what it holds, and hears its `order` and what to `cancel`."""
+        request: Json = {"state": state, "held": list(held)}
+        if memory_bytes is not None:
+            request["memory_bytes"] = memory_bytes
+        path = f"/v1/workers/{quote(name, '')}/beat"
+        answer: Json = self._call("POST", path, request, repeatable=True, timeout=timeout, session=session)
+        return answer
+
+    def leave(self, name: str, session: str, timeout: Optional[float] = None) -> None:
+        """A worker that registered has ended."""
+        self._call("DELETE", f"/v1/workers/{quote(name, '')}", timeout=timeout, session=session)
+
     def task(self, partition: str, id: str) -> Json:
         """What is known of a task."""
         answer: Json = self._call("GET", self._task(partition, id), repeatable=True)
@@ -116,21 +154,25 @@ class Client:
         wait: float = 0.0,
         repeatable: bool = False,
         timeout: Optional[float] = None,
+        session: Optional[str] = None,
     ) -> Any:
         """Repeats once where that is safe: the service says so, or the request is and its answer was lost."""
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        headers = self._headers if session is None else {**self._headers, "worker-session": session}
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout) + wait
         try:
-            return self._once(method, path, data, deadline)
+            return self._once(method, path, data, headers, deadline)
         except Problem as problem:
             lost = problem.kind == "unreachable" and repeatable
             # A repetition that could not wait as long as it asks for would fail for nothing.
             if not (lost or problem.retry == "safe") or time.monotonic() + wait >= deadline:
                 raise
-        return self._once(method, path, data, deadline)
+        return self._once(method, path, data, headers, deadline)
 
-    def _once(self, method: str, path: str, data: Optional[bytes], deadline: float) -> Any:
-        status, text = self._connection.call(method, path, data, self._headers, deadline)
+    def _once(self, method: str, path: str, data: Optional[bytes], headers: Dict[str, str], deadline: float) -> Any:
+        status, text = self._connection.call(method, path, data, headers, deadline)
+        if status == 204:
+            return None
         try:
             answer = json.loads(text)
         except ValueError:

@@ -37,6 +37,23 @@ class Keeper:
         with self._changed:
             self._due.pop(task, None)
 
+    def held(self) -> List[Task]:
+        """What is extended, in the order in which it was pulled."""
+        with self._changed:
+            return list(self._due)
+
+    def lose(self, task: Task) -> None:
+        """The service says that it is not held any more; unless it was let go meanwhile, its handler hears that."""
+        with self._changed:
+            if task in self._due:
+                self._lose(task)
+
+    def cancel(self, task: Task) -> None:
+        """The service says that it is to be cancelled."""
+        with self._changed:
+            if task in self._due:
+                task._ask_to_cancel()
+
     def end(self) -> None:
         """Ends `run`."""
         with self._changed:

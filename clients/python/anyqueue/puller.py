@@ -16,7 +16,7 @@ MAX_PULL = 10
 
 
 class Puller:
-    """Repeats what fails, with pauses. One thread pulls; another may `stop` it."""
+    """Repeats what fails, with pauses. One thread pulls; others may `cut` or `stop` it."""
 
     def __init__(
         self, connect: Callable[[], Client], name: str, partitions: List[str], wait: float, lease: Optional[float]
@@ -27,13 +27,25 @@ class Puller:
         self._received: Optional[str] = None
         self._backoff = Backoff()
         self._stopped = threading.Event()
+        self._cut = False
         # Until when what goes back may be told: set before the stop.
         self.deadline = 0.0
 
     def stop(self) -> None:
-        """Ends a pull that waits."""
+        """Ends a pull that waits, for good."""
         self._stopped.set()
+        self.cut()
+
+    def cut(self) -> None:
+        """Ends a pull that waits, and those that follow until `renew`."""
+        self._cut = True
         self._client.interrupt()
+
+    def renew(self) -> None:
+        """Pulls wait again. Not at the same time as `cut`."""
+        if self._cut and not self._stopped.is_set():
+            self._client.close()
+            self._client, self._cut = self._connect(), False
 
     def close(self) -> None:
         self._client.close()
@@ -43,7 +55,7 @@ class Puller:
         try:
             return self._ask(self._client, min(free, MAX_PULL), self._wait)
         except Problem as problem:
-            if self._stopped.is_set():
+            if self._cut:
                 return self._ask_again()
             if _is_final(problem):
                 raise

@@ -6,6 +6,9 @@ import threading
 import time
 from typing import Any, Dict, Optional, Union
 
+# What is longer is cut.
+MAX_PROGRESS_BYTES = 1024
+
 
 class Postpone(Exception):
     """Raised by a handler: try again after `delay` seconds; no attempt is counted."""
@@ -44,6 +47,7 @@ class Task:
         self._timed_out = False
         self._cancel_requested = False
         self._lost = False
+        self._progress: Optional[str] = None
         self._asked = threading.Event()
 
     @property
@@ -70,6 +74,16 @@ class Task:
     def timed_out(self) -> bool:
         """It has run for as long as its `max_duration_ms` allows: stop, and raise anything. A few seconds later the service ends it."""
         return self._timed_out
+
+    @property
+    def progress(self) -> Optional[str]:
+        """How far it has come, in words of the handler. What it is set to is shown with the worker, at its next beat, within some seconds."""
+        return self._progress
+
+    @progress.setter
+    def progress(self, text: str) -> None:
+        # A cut must not leave a part of a letter.
+        self._progress = str(text).encode("utf-8", "replace")[:MAX_PROGRESS_BYTES].decode("utf-8", "ignore")
 
     def wait(self, seconds: float) -> bool:
         """Waits until it is asked to stop, at most for so long; whether it is. Use it in place of `time.sleep`."""

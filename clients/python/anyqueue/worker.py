@@ -1,16 +1,18 @@
 """A loop that pulls, runs handlers and settles."""
 
+import enum
 import logging
 import queue
 import signal
 import threading
 import time
 import uuid
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from .client import Client, Json
 from .keeper import Keeper
 from .puller import Puller
+from .registrar import LEAVE, Registrar
 from .settler import run_handler, settle
 from .task import Task
 
@@ -22,6 +24,14 @@ MAX_PARTITIONS = 64
 MAX_WAIT = 30.0
 # How long the threads of the worker itself get to end beyond the deadline, in seconds.
 GRACE = 1.0
+
+
+class _Order(enum.Enum):
+    """What the worker's main loop is told, besides errors that end it."""
+
+    STOP = enum.auto()  # by whoever runs it
+    ORDERED = enum.auto()  # by the service
+    DONE = enum.auto()  # no handler runs any more
 
 
 class Worker:
@@ -54,12 +64,17 @@ class Worker:
         self._drain = drain
         self._handlers: Dict[Tuple[str, Optional[str]], Handler] = {}
         # The queue can be put to by a handler of a signal, which an event cannot be set by.
-        self._orders: "queue.SimpleQueue[Optional[BaseException]]" = queue.SimpleQueue()
+        self._orders: "queue.SimpleQueue[Union[_Order, BaseException]]" = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._pulled: "queue.Queue[Optional[Task]]" = queue.Queue(2 * concurrency)
         self._free = threading.Condition()
         self._busy = 0
+        self._quiet = False
+        self._ordered = False
+        self._recycled = False
         self._keeper = Keeper(self._connect)
+        self._registrar = Registrar(self._connect, self.name, self._keeper, self)
+        self._puller: Optional[Puller] = None
         self._started = False
 
     def handler(self, partition: str, kind: Optional[str] = None) -> Callable[[Handler], Handler]:
@@ -80,7 +95,35 @@ class Worker:
 
     def stop(self) -> None:
         """Pulls no more, and lets what runs finish; once more, it does not wait for that. From any thread, also before `run`."""
-        self._orders.put(None)
+        self._orders.put(_Order.STOP)
+
+    @property
+    def state(self) -> str:
+        """`working`, `quiet` when it was told to take on nothing new, or `draining` when it stops."""
+        if self._ordered or self._stopping.is_set():
+            return "draining"
+        return "quiet" if self._quiet else "working"
+
+    @property
+    def recycled(self) -> bool:
+        """Whether the service told it to end so that it is started anew: end the process with a code that tells its supervisor."""
+        return self._recycled
+
+    def obey(self, order: str) -> None:
+        """What the service tells it. It is told again and again; once it stops, nothing else counts."""
+        if order in ("stop", "recycle"):
+            self._recycled = self._recycled or order == "recycle"
+            if not self._ordered:
+                self._ordered = True
+                self._orders.put(_Order.ORDERED)
+        elif order in ("quiet", "go_on"):
+            with self._free:
+                was, self._quiet = self._quiet, order == "quiet"
+                if self._quiet and not was and self._puller is not None:
+                    # A pull that waits would bring something new.
+                    self._puller.deadline = time.monotonic() + self._drain
+                    self._puller.cut()
+                self._free.notify_all()
 
     def run(self, handle_signals: bool = False) -> bool:
         """Works until it is stopped, by SIGTERM and SIGINT too if so told (in the main thread). Whether all that ran has finished:
@@ -103,38 +146,46 @@ class Worker:
 
     def _work(self) -> bool:
         partitions = list(dict.fromkeys(partition for partition, _ in self._handlers))
-        puller = Puller(self._connect, self.name, partitions, self._wait, self._lease)
+        puller = self._puller = Puller(self._connect, self.name, partitions, self._wait, self._lease)
         keeping = self._start(self._keeper.run)
+        registered = self._start(lambda: self._registrar.run(partitions, self._concurrency))
         pulling = self._start(lambda: self._pull(puller))
         running = [self._start(self._run_tasks) for _ in range(self._concurrency)]
-        error = self._orders.get()
+        order = self._orders.get()
         deadline = time.monotonic() + self._drain
         puller.deadline = deadline
         with self._free:
             self._stopping.set()
             self._free.notify_all()
         puller.stop()
+        self._registrar.hurry()
         for _ in running:
             self._pulled.put(None)
-        finished = self._finish(running, deadline)
+        # Whoever stops what the service had stopped says it for the first time.
+        finished = self._finish(running, deadline, 2 if order is _Order.ORDERED else 1)
         pulling.join(max(GRACE, deadline - time.monotonic()) if finished else GRACE)
         self._keeper.end()
         keeping.join(GRACE)
-        if error is not None:
-            raise error
+        self._registrar.end()
+        registered.join(LEAVE + GRACE)
+        if isinstance(order, BaseException):
+            raise order
         return finished
 
-    def _finish(self, running: List[threading.Thread], deadline: float) -> bool:
-        """Waits for the handlers, until the deadline or until it is told again to stop."""
+    def _finish(self, running: List[threading.Thread], deadline: float, stops: int) -> bool:
+        """Waits for the handlers, until the deadline or until it is told so many times more to stop."""
 
         def tell() -> None:
             for thread in running:
                 thread.join()
-            self._orders.put(None)
+            self._orders.put(_Order.DONE)
 
         threading.Thread(target=tell, daemon=True).start()
         try:
-            self._orders.get(timeout=max(0.0, deadline - time.monotonic()))
+            while stops > 0:
+                order = self._orders.get(timeout=max(0.0, deadline - time.monotonic()))
+                if order is not _Order.ORDERED:
+                    stops = stops - 1 if order is _Order.STOP else 0
         except queue.Empty:
             pass
         return not any(thread.is_alive() for thread in running)
@@ -157,9 +208,10 @@ class Worker:
         try:
             while not self._stopping.is_set():
                 with self._free:
-                    while self._busy == self._concurrency and not self._stopping.is_set():
+                    while (self._quiet or self._busy == self._concurrency) and not self._stopping.is_set():
                         self._free.wait()
                     free = self._concurrency - self._busy
+                    puller.renew()
                 if free and not self._stopping.is_set():
                     self._accept(puller, puller.pull(free))
         finally:
@@ -168,13 +220,13 @@ class Worker:
     def _accept(self, puller: Puller, messages: List[Json]) -> None:
         tasks = [Task(message, self._lease) for message in messages]
         with self._free:
-            stopping = self._stopping.is_set()
-            if not stopping:
+            unwanted = self._quiet or self._stopping.is_set()
+            if not unwanted:
                 self._busy += len(tasks)
                 for task in tasks:
                     self._keeper.hold(task)
                     self._pulled.put_nowait(task)
-        if stopping:
+        if unwanted:
             puller.give_back(tasks)
 
     def _run_tasks(self) -> None:

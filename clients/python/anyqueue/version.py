@@ -1,0 +1,3 @@
+"""The release of this client, which the service is told."""
+
+VERSION = "0.1.0"
