@@ -11,8 +11,8 @@
 #
 # The command gets the payload on its standard input, and ANYQUEUE_MESSAGE_ID, ANYQUEUE_PARTITION, ANYQUEUE_KIND and ANYQUEUE_DELIVERY_COUNT. What it writes
 # to its standard output is the result. As with `anyqueue work --exec`, exit code 0 ends the task, 64 and 65 make it a dead letter at once, and anything else
-# is a failed attempt, with the end of its standard error. Where the task is cancelled or lost, or runs for longer than its max_duration, the command gets
-# SIGTERM, and SIGKILL if it is still there $grace seconds later; processes that it has started are its own to end.
+# is a failed attempt, with the end of its standard error. Where the task is cancelled or lost, runs for longer than its max_duration, or cannot be extended until its lease
+# ends, the command gets SIGTERM, and SIGKILL if it is still there $grace seconds later; processes that it has started are its own to end.
 # SIGTERM to the worker: the message under way is finished, and no other is begun.
 set -u
 umask 077
@@ -69,6 +69,19 @@ if [ -n "$token" ]; then
     printf 'authorization: Bearer %s\n' "$(head -n 1 "$token")" >"$dir/headers"
 fi
 
+# Sets $now to whole seconds of a clock that nobody sets, where the system has one.
+look() {
+    if read -r now _ 2>/dev/null </proc/uptime; then now=${now%%.*}; else now=$(date +%s); fi
+}
+
+# bounded TIME: sets $limit to the seconds that a call may take, so that it does not outlast that time.
+bounded() {
+    look
+    limit=$(($1 - now))
+    [ "$limit" -lt "$patience" ] || limit=$patience
+    [ "$limit" -ge 1 ] || limit=1
+}
+
 # Waits for a process to end, and sets $code: a signal ends a wait, not the process.
 finish() {
     while :; do
@@ -122,16 +135,24 @@ failed() {
     [ "$delay" -le 10 ] || delay=10
 }
 
-# Holds the message for longer, and sets $fate if it is not to be worked on any more; once it is lost, nothing else counts.
+# extend TIME: holds the message for longer, and sets $fate if it is not to be worked on any more; once it is lost, nothing else counts. By that time, when
+# something else is to be done, it is back also from a service that hangs.
 extend() {
     jq -c --argjson lease "$lease" '{delivery, lease_ms: ($lease * 1000)}' "$dir/held" >"$dir/body"
-    ask /v1/extend "$patience"
+    bounded "$1"
+    asked_at=$now
+    ask /v1/extend "$limit"
+    look
     # Without an answer the next one may arrive; if none does, the message comes to somebody else.
+    extend_at=$((now + (lease > 30 ? 5 : 1)))
     [ "$status" = 200 ] || return 0
     case $(jq -r '.[0].outcome' "$dir/answer") in
     lost) fate=lost ;;
     cancel_requested) fate=${fate:-cancelled} ;;
+    extended) ;;
+    *) return 0 ;;
     esac
+    held_until=$((asked_at + lease)) extend_at=$((asked_at + lease / 3))
 }
 
 # Runs the command for the message in $dir/held, and holds that meanwhile. Sets $fate.
@@ -146,7 +167,10 @@ run() {
     export ANYQUEUE_MESSAGE_ID ANYQUEUE_PARTITION ANYQUEUE_KIND ANYQUEUE_DELIVERY_COUNT
     # Rounded up; 0 for no end.
     longest=$(jq -r '((.max_duration_ms // 0) / 1000) | ceil' "$dir/held")
-    seconds=0 kill_at=0 fate='' tick=''
+    look
+    # A second more: both ends are whole seconds, and it has all of its time.
+    end_at=$((longest > 0 ? now + longest + 1 : 0))
+    kill_at=0 extend_at=$((now + lease / 3)) fate='' tick=''
     (trap - TERM HUP ALRM EXIT; exec "$@") <"$dir/payload" >"$dir/out" 2>"$dir/err" &
     child=$!
     main=$$
@@ -158,15 +182,22 @@ run() {
         # A signal ends the wait, not the command.
         [ "$code" -gt 128 ] && kill -0 "$child" 2>/dev/null || break
         [ -n "$tick" ] || continue
-        tick='' seconds=$((seconds + 1))
+        tick=''
+        look
         # Also while it is being ended: it is this worker's until then.
-        [ $((seconds % (lease / 3))) -ne 0 ] || [ "$fate" = lost ] || extend
-        [ "$longest" -eq 0 ] || [ "$seconds" -lt "$longest" ] || fate=${fate:-timed_out}
+        if [ "$now" -ge "$extend_at" ] && [ "$now" -lt "$held_until" ] && [ "$fate" != lost ]; then
+            next=$held_until
+            [ -n "$fate" ] || [ "$end_at" -eq 0 ] || [ "$end_at" -ge "$next" ] || next=$end_at
+            [ "$kill_at" -eq 0 ] || [ "$kill_at" -ge "$next" ] || next=$kill_at
+            extend "$next"
+        fi
+        [ "$now" -lt "$held_until" ] || fate=lost
+        [ "$end_at" -eq 0 ] || [ "$now" -lt "$end_at" ] || fate=${fate:-timed_out}
         [ -n "$fate" ] || continue
         if [ "$kill_at" -eq 0 ]; then
-            kill_at=$((seconds + grace))
+            kill_at=$((now + grace))
             kill -TERM "$child" 2>/dev/null
-        elif [ "$seconds" -ge "$kill_at" ]; then
+        elif [ "$now" -ge "$kill_at" ]; then
             kill -KILL "$child" 2>/dev/null
         fi
     done
@@ -192,10 +223,10 @@ settle() {
            elif $status == "cancelled" then {}
            elif $status == "timed_out" then {error: "it ran for longer than its max_duration"}
            else {error: ("exit code " + $code + ": " + ($error[0] | sub("\\s+$"; "")))} end' "$dir/held" >"$dir/body"
-    # As many tries as fit into a lease at the longest pause, and some.
-    tries=$((lease / 10 + 5)) outcome=''
-    while [ "$tries" -gt 0 ]; do
-        ask /v1/settle "$patience"
+    outcome=''
+    while :; do
+        bounded "$held_until"
+        ask /v1/settle "$limit"
         if [ "$status" = 200 ]; then
             outcome=$(jq -r '.[0].outcome' "$dir/answer")
             [ "$outcome" = error ] || break
@@ -206,7 +237,8 @@ settle() {
         else
             failed 'to settle'
         fi
-        tries=$((tries - 1))
+        look
+        [ "$now" -lt "$held_until" ] || break
     done
     delay=1
     [ "$outcome" = settled ] || say "$ANYQUEUE_MESSAGE_ID is not settled: ${outcome:-no answer}"
@@ -224,6 +256,8 @@ while [ -z "$stopping" ]; do
     fi
     delay=1
     received=$(jq -r .pull "$dir/answer")
+    look
+    held_until=$((now + $(jq -r '(.deliveries[0].lease_ms // 0) / 1000 | round' "$dir/answer")))
     if jq -ce '.deliveries[0] // empty' "$dir/answer" >"$dir/held"; then
         run "$@"
         settle

@@ -5,8 +5,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
 
 use crate::bed::{Bed, memory};
 
@@ -135,7 +136,7 @@ async fn a_command_whose_task_is_cancelled_is_ended_also_one_that_does_not_liste
     let bed = Bed::new().await;
     let id = bed.push("jobs", json!({ "payload": "x" })).await;
     let deaf = "trap '' TERM; while :; do sleep 1; done";
-    let child = worker(&bed, &["-1", "-l", "3"], &["sh", "-c", deaf]);
+    let child = worker(&bed, &["-1", "-l", "6"], &["sh", "-c", deaf]);
     until(&bed, &id, "running").await;
     bed.client.send("POST", &format!("/v1/tasks/{id}/cancel?partition=jobs"), &[], b"").await.ok();
     assert_eq!(ended(child).await, in_order());
@@ -150,6 +151,70 @@ async fn a_command_that_runs_for_longer_than_its_task_may_is_ended() {
     assert_eq!(ended(worker(&bed, &["-1"], &["sleep", "100"])).await, in_order());
     let dead = task(&bed, &id).await;
     assert!(dead["state"] == "failed" && dead.to_string().contains("longer than its max_duration"), "{dead}");
+}
+
+/// A service that hands out this delivery and then hangs: each request after the pull is read and not answered, and comes out here.
+async fn hangs_after_it_handed_out(delivery: Value) -> (String, mpsc::UnboundedReceiver<String>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (asked, requests) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut hung = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = vec![0; 65536];
+            // What a worker sends is one small packet or two.
+            let mut text = String::new();
+            while !text.contains("}") {
+                let read = stream.read(&mut request).await.unwrap_or(0);
+                if read == 0 {
+                    break;
+                }
+                text.push_str(&String::from_utf8_lossy(&request[..read]));
+            }
+            if text.starts_with("POST /v1/pull") && hung.is_empty() {
+                let answer = json!({ "pull": "p", "deliveries": [delivery] }).to_string();
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+                stream.write_all(format!("{head}{answer}").as_bytes()).await.unwrap();
+            } else {
+                hung.push(stream);
+                let _ = asked.send(text);
+            }
+        }
+    });
+    (address, requests)
+}
+
+#[tokio::test]
+async fn a_command_is_stopped_when_its_lease_has_ended_also_if_the_service_hangs() {
+    let delivery =
+        json!({ "delivery": "AQ", "partition": "jobs", "id": "7", "payload": "x", "lease_ms": 6000 });
+    let (address, _requests) = hangs_after_it_handed_out(delivery).await;
+    let began = Instant::now();
+    let mut child = worker_at(&address, &["-l", "6"], &["sleep", "100"]);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();
+    assert!(line.starts_with("worker.sh: 7 is lost"), "{line}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    terminate(&child);
+    assert_eq!(ended(child).await.0, Some(0));
+}
+
+#[tokio::test]
+async fn a_time_limit_does_not_come_late_where_the_service_hangs() {
+    let delivery = json!({
+        "delivery": "AQ", "partition": "jobs", "id": "7", "payload": "x", "lease_ms": 60_000, "max_duration_ms": 4000
+    });
+    let (address, mut requests) = hangs_after_it_handed_out(delivery).await;
+    let began = Instant::now();
+    let child = worker_at(&address, &["-l", "9"], &["sleep", "100"]);
+    let mut asked = String::new();
+    while !asked.starts_with("POST /v1/settle") {
+        asked = tokio::time::timeout(PATIENCE, requests.recv()).await.expect("a request").unwrap();
+    }
+    assert!(asked.contains("timed_out"), "{asked}");
+    // The extension before it hangs for ten seconds if it may.
+    assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
+    drop(child);
 }
 
 #[tokio::test]
