@@ -164,7 +164,7 @@ async fn hangs_after_it_handed_out(delivery: Value) -> (String, mpsc::UnboundedR
             let mut request = vec![0; 65536];
             // What a worker sends is one small packet or two.
             let mut text = String::new();
-            while !text.contains("}") {
+            while !text.contains('}') {
                 let read = stream.read(&mut request).await.unwrap_or(0);
                 if read == 0 {
                     break;
