@@ -68,6 +68,7 @@ pub mod least;
 mod libtest;
 mod need;
 mod options;
+mod punctual;
 mod random;
 mod recorder;
 mod report;

@@ -5,7 +5,6 @@ mod amend;
 mod client;
 mod failure;
 mod idle;
-mod punctual;
 mod queue;
 mod timing;
 
@@ -31,7 +30,6 @@ pub(crate) use altered::Altered;
 pub use client::Client;
 pub(crate) use client::settlement;
 use failure::fail;
-pub(crate) use punctual::if_punctual;
 pub(crate) use queue::{handler_ids, polled};
 pub(crate) use timing::CLOCK_GRAIN;
 pub use timing::{Timing, scheduling};

@@ -153,11 +153,14 @@ async fn a_command_that_runs_for_longer_than_its_task_may_is_ended() {
     assert!(dead["state"] == "failed" && dead.to_string().contains("longer than its max_duration"), "{dead}");
 }
 
+/// More than any worker sends to a service that does not answer.
+const REQUESTS: usize = 64;
+
 /// A service that hands out this delivery and then hangs: each request after the pull is read and not answered, and comes out here.
-async fn hangs_after_it_handed_out(delivery: Value) -> (String, mpsc::UnboundedReceiver<String>) {
+async fn hangs_after_it_handed_out(delivery: Value) -> (String, mpsc::Receiver<String>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (asked, requests) = mpsc::unbounded_channel();
+    let (asked, requests) = mpsc::channel(REQUESTS);
     tokio::spawn(async move {
         let mut hung = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -177,7 +180,7 @@ async fn hangs_after_it_handed_out(delivery: Value) -> (String, mpsc::UnboundedR
                 stream.write_all(format!("{head}{answer}").as_bytes()).await.unwrap();
             } else {
                 hung.push(stream);
-                let _ = asked.send(text);
+                let _ = asked.send(text).await;
             }
         }
     });

@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::context::{CLOCK_GRAIN, Context, if_punctual};
+use crate::context::{CLOCK_GRAIN, Context};
 use crate::fault::Fault;
 use crate::need::Need;
+use crate::punctual::if_punctual;
 use crate::run::on_a_thread;
 use crate::verdict::CaseResult;
 
