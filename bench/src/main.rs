@@ -5,6 +5,7 @@
 
 mod client;
 mod compare;
+mod ended;
 mod environment;
 mod measure;
 mod ours;
@@ -36,8 +37,9 @@ const DRAIN: &str = "drain";
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Which backend. Of SQS the price is told, for every scenario: here an emulator stands in for it. `service` measures the way over HTTP.
-    #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name).chain([yardstick::sqs::NAME, service::NAME])))]
+    /// Which backend. Of SQS the price is told, for every scenario: here an emulator stands in for it. `service` measures the way over HTTP,
+    /// `ended-…` what millions of ended tasks cost (`--messages` says how many); of these each scenario is measured.
+    #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name).chain([yardstick::sqs::NAME, service::NAME]).chain(ended::NAMES)))]
     backend: String,
     /// What to measure.
     #[arg(long, value_parser = names(Scenario::ALL.into_iter().map(Scenario::name).chain([DRAIN])))]
@@ -97,6 +99,16 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if arguments.backend == service::NAME {
         runtime.block_on(service::print(&settings, arguments.json))?;
+        return Ok(true);
+    }
+    if let Some(name) = ended::NAMES.into_iter().find(|name| *name == arguments.backend) {
+        runtime.block_on(async {
+            tokio::select! {
+                printed = ended::print(name, &settings, arguments.json) => printed,
+                // So that the store goes too.
+                _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+            }
+        })?;
         return Ok(true);
     }
     let mut backends = BACKENDS.iter().filter(|backend| chosen(&arguments.backend, backend.name));

@@ -114,7 +114,7 @@ pub use queue::{
     DeadLetter, DeadLetters, DeletedWhere, Delivery, DeliveryTwin, DetachedDelivery, Expired, GroupDelivery,
     HandlerStream, MAX_HEADER_NAME_BYTES, MAX_SUCCESSORS, PartitionOptions, Pull, PullGroups, Pusher, Queue,
     QueueBuilder, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, RetryPolicy, SettlePulls, StreamBuilder,
-    Successors, TaskReport, TaskStream, TraceSource,
+    Successors, TaskPage, TaskReport, TaskStream, TraceSource,
 };
 pub use registry::Registry;
 pub use status::{MAX_REASON_BYTES, QueueMessageStatus};

@@ -369,3 +369,67 @@ async fn a_filter_that_no_task_can_match_finds_nothing_with_a_ledger_and_without
         }
     }
 }
+
+/// So many ends a millisecond apart, of which each hundredth is of this kind.
+async fn ends_with_a_rare_kind(count: usize) -> (ManualClock, Queue, Vec<MessageId>) {
+    let (time, queue) = queue();
+    let mut rare = Vec::new();
+    for number in 0..count {
+        let is_rare = number % 100 == 50;
+        let message =
+            MessageData::new("x").with_header(header::TASK_KIND, if is_rare { "rare" } else { "often" });
+        let id = push(&queue, message).await;
+        settle(&queue, Processed).await;
+        rare.extend(is_rare.then_some(id));
+        time.advance(Duration::from_millis(1));
+    }
+    rare.reverse();
+    (time, queue, rare)
+}
+
+#[tokio::test]
+async fn a_look_that_is_out_of_time_says_how_far_it_came_and_goes_on_there() {
+    let (_time, queue, rare) = ends_with_a_rare_kind(1000).await;
+    let (mut found, mut looks) = (Vec::new(), 0);
+    let mut filter = TaskFilter::new().in_state(TaskState::Succeeded).of_kind("rare");
+    loop {
+        // Another stream each time, as over HTTP.
+        let page = queue.tasks("jobs", filter.clone()).unwrap().page(100, Duration::ZERO).await.unwrap();
+        assert!(page.tasks.len() <= 2 && !page.more, "one read of the storage: {page:?}");
+        found.extend(page.tasks.iter().map(|task| task.id));
+        looks += 1;
+        if !page.unfinished {
+            break;
+        }
+        filter = filter.before(page.reached.unwrap() + Duration::from_millis(1));
+    }
+    found.dedup();
+    assert_eq!((found, looks), (rare.clone(), 6));
+
+    let mut stream = queue.tasks("jobs", TaskFilter::new().of_kind("rare")).unwrap();
+    let mut found = Vec::new();
+    loop {
+        let page = stream.page(1, Duration::ZERO).await.unwrap();
+        found.extend(page.tasks.iter().map(|task| task.id));
+        assert!(page.tasks.len() <= 1 && !(page.more && page.unfinished));
+        if !page.more && !page.unfinished {
+            break;
+        }
+    }
+    assert_eq!(found, rare, "the same stream goes on");
+}
+
+#[tokio::test]
+async fn a_page_with_time_is_as_full_as_it_may_be() {
+    let (_time, queue, rare) = ends_with_a_rare_kind(500).await;
+    let mut stream = queue.tasks("jobs", TaskFilter::new().of_kind("rare")).unwrap();
+    let page = stream.page(3, Duration::from_mins(1)).await.unwrap();
+    assert!(page.more && !page.unfinished);
+    let rest = stream.page(3, Duration::from_mins(1)).await.unwrap();
+    assert!(!rest.more && !rest.unfinished);
+    let found: Vec<_> = page.tasks.iter().chain(&rest.tasks).map(|task| task.id).collect();
+    assert_eq!((page.tasks.len(), found), (3, rare));
+    let mut live = queue.tasks("other", TaskFilter::new()).unwrap();
+    let empty = live.page(3, Duration::ZERO).await.unwrap();
+    assert_eq!((empty.tasks.len(), empty.unfinished, empty.reached), (0, false, None));
+}

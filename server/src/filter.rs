@@ -1,14 +1,16 @@
 //! Which tasks are meant, as an address says it.
 
-use anyqueue::{Task, TaskFilter, TaskState, TaskStream};
+use std::time::Duration;
+
+use anyqueue::{TaskFilter, TaskPage, TaskState, TaskStream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::problem::{Answer, Problem};
-use crate::wire::{partition, time};
+use crate::wire::{partition, time, time_text};
 
 /// Which tasks: those that match all that is said.
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Filter {
@@ -108,14 +110,17 @@ impl Filter {
     }
 }
 
-/// The first of them, and whether there are more.
-pub(crate) async fn page(mut found: TaskStream, limit: usize) -> Answer<(Vec<Task>, bool)> {
-    let mut tasks = Vec::new();
-    while let Some(task) = found.next().await {
-        if tasks.len() == limit {
-            return Ok((tasks, true));
-        }
-        tasks.push(task?);
-    }
-    Ok((tasks, false))
+/// For so long one answer looks for tasks that match. Whoever waits for it is to have it within 200 ms, also if millions have to be read for a few.
+pub(crate) const LOOK: Duration = Duration::from_millis(120);
+
+/// The first of them, as far as they are found in time.
+pub(crate) async fn first(mut found: TaskStream, limit: usize) -> Answer<TaskPage> {
+    Ok(found.page(limit, LOOK).await?)
+}
+
+/// What to say for `before` to go on behind what was looked at, if the time was over among what has ended.
+pub(crate) fn further(page: &TaskPage) -> Option<String> {
+    let reached = page.reached.filter(|_| page.unfinished)?;
+    // That bound is not part of what it lets in, and moments are whole milliseconds.
+    Some(time_text(reached + Duration::from_millis(1)))
 }

@@ -92,6 +92,8 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
+#[cfg(feature = "ends")]
+pub mod ends;
 mod error;
 #[cfg(feature = "harness")]
 pub mod harness;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::http::request::Builder;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -17,13 +18,13 @@ use crate::client::Result;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One connection.
-pub(super) struct Http {
+pub(crate) struct Http {
     sender: SendRequest<Full<Bytes>>,
     host: String,
 }
 
 impl Http {
-    pub(super) async fn connect(address: SocketAddr) -> Result<Self> {
+    pub(crate) async fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
@@ -33,13 +34,35 @@ impl Http {
     }
 
     /// Posts, and returns the answer of a success.
-    pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(path)
-            .header("host", &self.host)
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(serde_json::to_vec(body)?)))?;
+    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
+        let request = self.request(Method::POST, path).header("content-type", "application/json");
+        self.exchange(path, request.body(Full::new(Bytes::from(serde_json::to_vec(body)?)))?).await
+    }
+
+    /// Returns the answer of a success.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Value> {
+        let request = self.request(Method::GET, path).body(Full::new(Bytes::new()))?;
+        self.exchange(path, request).await
+    }
+
+    /// Asks for lines without an end, and passes on each piece of them.
+    pub(crate) async fn lines(&mut self, path: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
+        let request = self.request(Method::GET, path).header("accept", "application/x-ndjson");
+        self.sender.ready().await?;
+        let mut answer = self.sender.send_request(request.body(Full::new(Bytes::new()))?).await?.into_body();
+        while let Some(frame) = tokio::time::timeout(PATIENCE, answer.frame()).await? {
+            if let Some(some) = frame?.data_ref() {
+                each(some);
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, method: Method, path: &str) -> Builder {
+        Request::builder().method(method).uri(path).header("host", &self.host)
+    }
+
+    async fn exchange(&mut self, path: &str, request: Request<Full<Bytes>>) -> Result<Value> {
         let answer = async {
             self.sender.ready().await?;
             let answer = self.sender.send_request(request).await?;

@@ -2,7 +2,7 @@
 //! the library a long poll wakes.
 
 mod flow;
-mod http;
+pub(crate) mod http;
 mod wake;
 
 use std::net::SocketAddr;
@@ -115,14 +115,14 @@ impl Line {
 }
 
 /// The service, on threads of its own, as a process of its own would be.
-struct Service {
+pub(crate) struct Service {
     address: SocketAddr,
     end: CancellationToken,
     thread: JoinHandle<std::result::Result<(), String>>,
 }
 
 impl Service {
-    fn start(url: &str) -> Result<Self> {
+    pub(crate) fn start(url: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -135,7 +135,11 @@ impl Service {
         Ok(Self { address, end, thread })
     }
 
-    fn end(self) -> Result<()> {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn end(self) -> Result<()> {
         self.end.cancel();
         Ok(self.thread.join().map_err(|_| "the service panicked")??)
     }

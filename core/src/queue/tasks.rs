@@ -1,19 +1,14 @@
 //! Asking what became of tasks.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_core::Stream;
 use futures_util::future::BoxFuture;
-use futures_util::stream;
 
 use super::guard;
 use super::handle::Queue;
+use super::task_stream::{PAGE, Side, TaskStream, Walk};
 use crate::clock::far;
 use crate::end_watches::{EndWatch, SAY_AGAIN};
 use crate::error::{Operation, Result};
@@ -25,8 +20,6 @@ use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::Storage;
 
-/// Tasks read at once by a [`TaskStream`]: what it holds in memory.
-const PAGE: usize = 200;
 /// The first pause between two looks of [`Queue::wait_for`], which doubles up to the last.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LAST_LOOK: Duration = Duration::from_millis(500);
@@ -134,20 +127,8 @@ impl Queue {
     /// a bad name. The server's errors are items, after which the stream ends.
     pub fn tasks(&self, partition: impl IntoPartitionId, filter: TaskFilter) -> Result<TaskStream> {
         let partition = partition.into_partition_id()?.live();
-        let walk = Walk {
-            queue: self.clone(),
-            sides: self.sides(&partition, &filter)?,
-            filter,
-            page: VecDeque::new(),
-        };
-        let tasks = stream::unfold(Some(walk), |walk| async move {
-            let mut walk = walk?;
-            match walk.next().await {
-                Ok(task) => task.map(|task| (Ok(task), Some(walk))),
-                Err(error) => Some((Err(error), None)),
-            }
-        });
-        Ok(TaskStream(Box::pin(tasks)))
+        let sides = self.sides(&partition, &filter)?;
+        Ok(TaskStream::new(Walk::new(self.clone(), sides, filter)))
     }
 
     /// How many tasks of a partition match, counted up to `cap`: so that the answer to "more than a thousand?" costs a thousand, however many
@@ -282,7 +263,7 @@ impl Queue {
         found.await?.into_iter().next().unwrap_or(Ok(None))
     }
 
-    async fn ended_page(
+    pub(super) async fn ended_page(
         &self,
         partition: &PartitionId,
         query: crate::ledger::EndedQuery,
@@ -351,94 +332,14 @@ impl Queue {
     }
 
     async fn count_by_scan(&self, side: Side, filter: &TaskFilter, cap: u64) -> Result<u64> {
-        let sides = VecDeque::from([side]);
-        let mut walk = Walk { queue: self.clone(), sides, filter: filter.clone(), page: VecDeque::new() };
+        let mut found = TaskStream::new(Walk::new(self.clone(), VecDeque::from([side]), filter.clone()));
         let mut count = 0;
-        while count < cap && walk.next().await?.is_some() {
+        while count < cap
+            && let Some(task) = found.next().await
+        {
+            task?;
             count += 1;
         }
         Ok(count)
-    }
-}
-
-/// A place where tasks are, and how far it has been read.
-#[derive(Debug)]
-enum Side {
-    Messages(PartitionId, Option<MessageId>),
-    Ended(PartitionId, Option<EndedCursor>),
-}
-
-/// A walk over the places where tasks can be.
-struct Walk {
-    queue: Queue,
-    filter: TaskFilter,
-    sides: VecDeque<Side>,
-    page: VecDeque<Task>,
-}
-
-impl Walk {
-    async fn next(&mut self) -> Result<Option<Task>> {
-        loop {
-            while let Some(task) = self.page.pop_front() {
-                if self.filter.matches(&task) {
-                    return Ok(Some(task));
-                }
-            }
-            match self.sides.front_mut() {
-                None => return Ok(None),
-                Some(Side::Messages(partition, after)) => {
-                    let page = self.queue.browse(&*partition, Page::of(PAGE).after(*after)).await?;
-                    let now = self.queue.clock().wall();
-                    *after = page.last().map(|browsed| browsed.message.id());
-                    let partition = partition.clone();
-                    self.page
-                        .extend(page.into_iter().map(|browsed| Task::of_message(&partition, browsed, now)));
-                }
-                Some(Side::Ended(partition, after)) => {
-                    let query = self.filter.ended_query().unwrap_or_default();
-                    let page = self.queue.ended_page(partition, query, *after).await?;
-                    *after = page.last().map(EndedTask::cursor);
-                    let partition = partition.clone();
-                    let listed =
-                        page.into_iter().map(|ended| Task::ended(partition.clone(), ended).without_log());
-                    self.page.extend(listed);
-                }
-            }
-            if self.page.is_empty() {
-                self.sides.pop_front();
-            }
-        }
-    }
-}
-
-/// Tasks that match a filter, read a page at a time: see [`Queue::tasks`].
-#[must_use = "a stream does nothing until it is polled"]
-pub struct TaskStream(Pin<Box<dyn Stream<Item = Result<Task>> + Send>>);
-
-impl TaskStream {
-    /// The next task, or `None` after the last: for those who have no crate for streams.
-    ///
-    /// # Errors
-    /// The server's, after which there is no further task.
-    ///
-    /// # Cancellation
-    /// Dropping the future loses nothing.
-    #[allow(clippy::should_implement_trait, reason = "it is the asynchronous one, as streams call it")]
-    pub fn next(&mut self) -> impl Future<Output = Option<Result<Task>>> {
-        poll_fn(|cx| self.0.as_mut().poll_next(cx))
-    }
-}
-
-impl Stream for TaskStream {
-    type Item = Result<Task>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.as_mut().poll_next(cx)
-    }
-}
-
-impl fmt::Debug for TaskStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskStream").finish_non_exhaustive()
     }
 }

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::messages::Deleted;
 use crate::access;
 use crate::app::App;
-use crate::filter::{Filter, page};
+use crate::filter::{Filter, first, further};
 use crate::manage::{self, unknown};
 use crate::noted;
 use crate::problem::{Answer, Problem};
@@ -124,6 +124,12 @@ pub(crate) struct TaskPage {
     pub(crate) more: bool,
     /// Whether tasks that do not match had to be read: the filter says something that no index knows.
     pub(crate) scans: bool,
+    /// Whether the time for one answer, 120 ms, was over before all had been looked at: narrow the filter by state or time, go on as `look_before` says, or
+    /// ask for a stream, which has the time it takes.
+    pub(crate) unfinished: bool,
+    /// The `before` with which the same filter goes on where this answer stopped; nothing if all was looked at, or nothing yet of what has ended. Dead tasks
+    /// that match come first again.
+    pub(crate) look_before: Option<String>,
 }
 
 /// Lists tasks. With `Accept: application/x-ndjson` all of them, a line each; the last line is `{"end":true,"count":n}`: if it is missing, the list was cut.
@@ -145,8 +151,10 @@ pub(crate) async fn list(
         return Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response());
     }
     let limit = usize::try_from(filter.limit.unwrap_or(PAGE as u64)).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
-    let (tasks, more) = page(found, limit).await?;
-    Ok(Json(TaskPage { tasks: tasks.iter().map(TaskInfo::of).collect(), more, scans }).into_response())
+    let page = first(found, limit).await?;
+    let tasks = page.tasks.iter().map(TaskInfo::of).collect();
+    let (more, unfinished, look_before) = (page.more, page.unfinished, further(&page));
+    Ok(Json(TaskPage { tasks, more, scans, unfinished, look_before }).into_response())
 }
 
 /// A line for each task, read as the client reads: what it holds in memory is a page.

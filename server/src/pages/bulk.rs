@@ -95,7 +95,7 @@ async fn run(app: &App, filter: &Filter, action: Action, limit: u64, dry_run: bo
 }
 
 /// The page of those that match.
-fn place(filter: &Filter) -> String {
+pub(super) fn place(filter: &Filter) -> String {
     let pairs = filter.pairs().into_iter().map(|(name, value)| format!("{name}={}", encoded(&value)));
     format!("/tasks?{}", pairs.collect::<Vec<_>>().join("&"))
 }

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use anyqueue::{Task, TaskState};
+use anyqueue::{Task, TaskFilter, TaskState};
 use askama::Template;
 use axum::extract::{RawQuery, State};
 use axum::http::Uri;
 use axum::response::Response;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
-use super::bulk::offered;
+use super::bulk::{offered, place};
 use super::partition::Said;
 use super::shell::{Shell, page as answer};
 use super::text::{cut, moment_or_dash, short_or_dash};
 use crate::app::App;
-use crate::filter::{Filter, page as first};
+use crate::filter::{Filter, LOOK, first, further};
 use crate::problem::{Answer, Problem};
 
 /// The most tasks that are shown.
@@ -50,6 +51,10 @@ struct Found {
     scans: bool,
     tasks: Vec<Row>,
     more: bool,
+    /// The time was over before all had been looked at.
+    unfinished: bool,
+    /// Where the same filter goes on behind what was looked at.
+    further: Option<String>,
     query: String,
     /// What can be done with all of them: the action, what its link says, and whether it takes something away.
     actions: Vec<(&'static str, &'static str, bool)>,
@@ -104,7 +109,8 @@ pub(crate) async fn page(State(app): State<Arc<App>>, RawQuery(query): RawQuery)
         }
     };
     // What scans is not read again by itself.
-    let scans = matches!(&found, Some(Ok(found)) if found.scans) || !matches!(found, Some(Ok(_)));
+    let scans =
+        matches!(&found, Some(Ok(found)) if found.scans || found.unfinished) || !matches!(found, Some(Ok(_)));
     let shell = Shell::new(&app, "Tasks", "Tasks").saying(said);
     let shell = if scans { shell.still() } else { shell };
     answer(&TasksPage { shell, form, names, states, found })
@@ -140,16 +146,24 @@ impl Form {
 async fn found(app: &App, filter: &Filter, query: String) -> Result<Found, Problem> {
     let wanted = filter.build()?;
     let scans = wanted.scans();
-    let (tasks, more) = first(app.queue.tasks(filter.partition.as_str(), wanted.clone())?, SHOWN).await?;
-    let count = if !more {
-        format!("{} found", tasks.len())
-    } else if scans {
-        format!("The first {SHOWN}")
-    } else {
-        let count = app.queue.count_tasks(filter.partition.as_str(), &wanted, CAP).await?;
-        let least = if count.exact { "" } else { "At least " };
-        format!("{least}{} found; the first {SHOWN}", count.value)
+    let page = first(app.queue.tasks(filter.partition.as_str(), wanted.clone())?, SHOWN).await?;
+    let (more, unfinished) = (page.more, page.unfinished);
+    let count = match (more, unfinished) {
+        (false, false) => format!("{} found", page.tasks.len()),
+        (false, true) => format!("{} found so far", page.tasks.len()),
+        (true, _) if scans => format!("The first {SHOWN}"),
+        (true, _) => counted(app, filter, &wanted).await?,
     };
-    let actions = offered(filter);
-    Ok(Found { count, scans, tasks: tasks.iter().map(Row::of).collect(), more, query, actions })
+    let further = further(&page).map(|before| place(&Filter { before: Some(before), ..filter.clone() }));
+    let (tasks, actions) = (page.tasks.iter().map(Row::of).collect(), offered(filter));
+    Ok(Found { count, scans, tasks, more, unfinished, further, query, actions })
+}
+
+/// How many there are, as far as that is known in time.
+async fn counted(app: &App, filter: &Filter, wanted: &TaskFilter) -> Result<String, Problem> {
+    let counting = app.queue.count_tasks(filter.partition.as_str(), wanted, CAP);
+    let Ok(count) = timeout(LOOK, counting).await else { return Ok(format!("The first {SHOWN}")) };
+    let count = count?;
+    let least = if count.exact { "" } else { "At least " };
+    Ok(format!("{least}{} found; the first {SHOWN}", count.value))
 }

@@ -15,6 +15,7 @@ mod bulk;
 mod client;
 mod cron;
 mod cut;
+mod deep;
 mod etags;
 mod external;
 mod filters;

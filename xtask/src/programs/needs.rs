@@ -79,6 +79,7 @@ const TABLE: &[Row] = &[
     ("anyqueue-testkit/servers", Share::Tenths(8), 38, None, "starts every server"),
     ("anyqueue-testkit/proxy", Share::Alone, 5, None, "measures delays and rates"),
     ("anyqueue-server/browser", Share::Alone, 65, None, "browsers, a dozen processes each"),
+    ("anyqueue-server/millions", Share::Alone, 180, None, "measures what ten million ends cost"),
     ("anyqueue-control/limits", Share::Tenths(10), 20, Some(4), "waits for servers"),
     ("anyqueue-examples/guides", Share::Tenths(6), 5, None, "starts every server"),
 ];

@@ -1,0 +1,46 @@
+//! Millions of ended tasks: how soon the first page of a filter is there, what a stream of them takes of memory, and how long their place is locked
+//! when it is freed. Of PostgreSQL, SQLite and Redis, which keep them inside; there is no client by hand to compare with.
+
+mod line;
+mod pages;
+mod purge;
+mod store;
+mod stream;
+
+use self::line::Line;
+use self::store::Store;
+use crate::client::Result;
+use crate::compare::Settings;
+use crate::environment::Environment;
+use crate::service::Service;
+
+/// On the command line: what stands behind the dash is the store.
+pub(crate) const NAMES: [&str; 3] = ["ended-sqlite", "ended-postgres", "ended-redis"];
+/// Unless the command line says how many.
+const ENDED: usize = 10_000_000;
+/// Of a stream.
+const STREAMED: usize = 1_000_000;
+/// Those that are freed at once.
+const PURGED: usize = 7_000_000;
+
+/// Fills a store, measures it and prints a line for each figure.
+pub(crate) async fn print(backend: &'static str, settings: &Settings, json: bool) -> Result<()> {
+    let ended = settings.messages.unwrap_or(ENDED);
+    let folder = settings.scratch.directory()?;
+    let store = Store::new(backend, folder.path()).await?;
+    let queue = store.open().await?;
+    let server = queue.check().await?.server_version;
+    let line = Line { backend, ended, environment: Some(Environment::here(server)), ..Line::default() };
+    let queue = store.fill(queue, ended, &line, json).await?;
+    pages::by_library(&queue, settings.rounds, &line, json).await?;
+    let service = Service::start(store.url())?;
+    pages::by_http(service.address(), settings.rounds, &line, json).await?;
+    let streamed = STREAMED.min(ended);
+    stream::by_library(&queue, streamed, &line, json).await?;
+    stream::by_http(service.address(), streamed, &line, json).await?;
+    service.end()?;
+    if let Store::Postgres(server) = &store {
+        purge::print(server, &queue, PURGED.min(ended), &line, json).await?;
+    }
+    Ok(queue.close().await?)
+}
