@@ -40,11 +40,11 @@ const WATCHED: &str = "w ";
 /// let (waits, works) = (Arc::new(EndWatches::default()), EndWatches::default());
 /// let id = MessageId::new();
 /// let watch = waits.watch(id);
-/// waits.news().await.iter().for_each(|text| works.hear(text));
+/// assert!(waits.news().await.iter().all(|text| works.hear(text)));
 /// works.ended(&[id]);
-/// works.news().await.iter().for_each(|text| waits.hear(text));
+/// assert!(works.news().await.iter().all(|text| waits.hear(text)));
 /// watch.ended().await;
-/// # }) ;
+/// # });
 /// ```
 pub struct EndWatches {
     /// Whether others are told.
