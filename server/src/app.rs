@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access;
+use crate::desk::Desk;
 use crate::handed::Handed;
 use crate::held::Held;
 use crate::keys::Keys;
@@ -36,6 +37,7 @@ const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// Shared by all requests of an instance.
 pub(crate) struct App {
     pub(crate) queue: Queue,
+    pub(crate) desk: Desk,
     pub(crate) control: Option<ControlStore>,
     pub(crate) scheduler: Option<Scheduler>,
     pub(crate) sealer: Sealer,

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use crate::api;
 use crate::app::{App, MetricsPage};
 use crate::connections::{self, Room};
+use crate::desk::Desk;
 use crate::error::ServerError;
 use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
@@ -161,6 +162,7 @@ impl ServerBuilder {
             keys: Keys::new(&self.tokens, control.as_ref(), self.requires_token).await?,
             sessions: Sessions::new(),
             trail: Trail::new(control.as_ref(), self.read_only),
+            desk: Desk::of(self.queue.clone()),
             queue: self.queue,
             control,
             scheduler,

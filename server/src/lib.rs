@@ -25,6 +25,7 @@ mod body;
 mod builder;
 mod bulk;
 mod connections;
+mod desk;
 mod error;
 mod etag;
 mod fate;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Bytes, Delivery, PartitionId, Queue};
+use anyqueue::{Bytes, Delivery};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::{GiveBack, HandOut};
+use crate::desk::Line;
 use crate::handed::puller;
 use crate::held::Held;
 use crate::problem::{Answer, Problem};
@@ -146,10 +147,10 @@ impl Handed {
 
 /// A pull whose values are in order.
 struct Checked {
-    partitions: Vec<PartitionId>,
+    /// The first queue first.
+    lines: Vec<Line>,
     max: usize,
     wait: Duration,
-    lease: Option<Duration>,
 }
 
 impl Pull {
@@ -172,7 +173,9 @@ impl Pull {
         if self.worker.as_ref().is_some_and(|worker| worker.is_empty() || worker.len() > MAX_WORKER_BYTES) {
             return Err(Problem::invalid(format!("a worker's name has 1 to {MAX_WORKER_BYTES} bytes")));
         }
-        Ok(Checked { partitions, max: self.max, wait, lease: self.lease_ms.map(Duration::from_millis) })
+        let lease = self.lease_ms.map(Duration::from_millis);
+        let lines = partitions.into_iter().map(|partition| Line { partition, lease }).collect();
+        Ok(Checked { lines, max: self.max, wait })
     }
 }
 
@@ -180,14 +183,17 @@ impl Checked {
     /// What is ready, the first queue first; if nothing is, what comes first.
     async fn deliveries(&self, app: &App) -> Answer<Vec<Delivery>> {
         let mut all = Vec::new();
-        let waits_at_once = self.partitions.len() == 1 && !self.wait.is_zero();
+        let waits_at_once = match self.lines.as_slice() {
+            [only] => !self.wait.is_zero() && !app.desk.flows(only),
+            _ => false,
+        };
         if !waits_at_once {
-            for partition in &self.partitions {
+            for line in &self.lines {
                 let room = self.max - all.len();
                 if room == 0 {
                     break;
                 }
-                match self.of(&app.queue, partition, room, Duration::ZERO).await {
+                match app.desk.take(line, room).await {
                     Ok(more) => all.extend(more),
                     Err(error) if all.is_empty() => return Err(error.into()),
                     // What came before the error is handed out.
@@ -212,8 +218,8 @@ impl Checked {
 
     /// Waits on all queues at once. Those that are not first are let go; what they bring all the same goes back.
     async fn first(&self, app: &App) -> Answer<Vec<Delivery>> {
-        let pull = |partition| Box::pin(self.of(&app.queue, partition, self.max, self.wait));
-        let mut waiting: Vec<_> = self.partitions.iter().map(pull).collect();
+        let pull = |line| Box::pin(app.desk.wait(line, self.max, self.wait));
+        let mut waiting: Vec<_> = self.lines.iter().map(pull).collect();
         while !waiting.is_empty() {
             let (answer, _, others) = select_all(waiting).await;
             match answer {
@@ -222,21 +228,5 @@ impl Checked {
             }
         }
         Ok(Vec::new())
-    }
-
-    async fn of(
-        &self,
-        queue: &Queue,
-        partition: &PartitionId,
-        max: usize,
-        wait: Duration,
-    ) -> anyqueue::Result<Vec<Delivery>> {
-        let pull = queue.pull(partition).max(max).wait(wait).keep_alive(false);
-        match self.lease {
-            Some(lease) => pull.lease(lease),
-            None => pull,
-        }
-        .into_future()
-        .await
     }
 }
