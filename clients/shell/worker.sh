@@ -55,6 +55,8 @@ dir=$(mktemp -d) || exit 1
 ticker='' child='' call='' stopping='' tick='' received='' delay=1
 tidy() {
     for pid in $ticker $child $call; do kill "$pid" 2>/dev/null; done
+    # They might write there yet.
+    [ -z "$ticker$call" ] || wait $ticker $call 2>/dev/null
     rm -rf "$dir"
 }
 trap tidy EXIT

@@ -205,7 +205,7 @@ async fn a_command_is_stopped_when_its_lease_has_ended_also_if_the_service_hangs
 #[tokio::test]
 async fn a_time_limit_does_not_come_late_where_the_service_hangs() {
     let delivery = json!({
-        "delivery": "AQ", "partition": "jobs", "id": "7", "payload": "x", "lease_ms": 60_000, "max_duration_ms": 4000
+        "delivery": "AQ", "partition": "jobs", "id": "7", "payload": "x", "lease_ms": 12_000, "max_duration_ms": 4000
     });
     let (address, mut requests) = hangs_after_it_handed_out(delivery).await;
     let began = Instant::now();
@@ -217,7 +217,8 @@ async fn a_time_limit_does_not_come_late_where_the_service_hangs() {
     assert!(asked.contains("timed_out"), "{asked}");
     // The extension before it hangs for ten seconds if it may.
     assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
-    drop(child);
+    terminate(&child);
+    assert_eq!(ended(child).await.0, Some(0), "once its lease has ended");
 }
 
 #[tokio::test]
