@@ -173,10 +173,13 @@ impl EndWatches {
             ids.split(',').filter_map(|id| id.parse().ok()).take(IDS_IN_A_TEXT).collect()
         };
         if let Some(ended) = text.strip_prefix(ENDED) {
-            let watched = self.watched();
+            let mut watched = self.watched();
             for id in ids(ended) {
                 watched.ring(id);
+                // Whoever waits elsewhere heard it too.
+                watched.elsewhere.remove(&id);
             }
+            self.is_watched.store(watched.is_anybody_waiting(), Ordering::Release);
         } else if let Some(awaited) = text.strip_prefix(WATCHED) {
             let now = Instant::now();
             let mut watched = self.watched();
@@ -320,6 +323,18 @@ mod tests {
         assert!(has_rung(&watch));
         works.ended(&[awaited]);
         assert!(news(&works).is_empty(), "told once for each time that somebody said it waits");
+    }
+
+    #[test]
+    fn what_another_has_ended_is_watched_for_nobody_any_more() {
+        let (waits, works) = (Arc::new(EndWatches::default()), EndWatches::default());
+        let id = MessageId::new();
+        let _watch = waits.watch(id);
+        assert!(news(&waits).iter().all(|text| works.hear(text)));
+        assert!(works.is_watched.load(Ordering::Acquire));
+        assert!(works.hear(&format!("e {id}")));
+        assert!(works.watched().elsewhere.is_empty());
+        assert!(!works.is_watched.load(Ordering::Acquire), "its ends cost nothing again");
     }
 
     #[test]
