@@ -14,10 +14,23 @@ pub type CaseResult<T = ()> = std::result::Result<T, Stop>;
 pub enum Stop {
     /// The contract is broken.
     Fail(Box<Failure>),
+    /// Something came later than it may, and nothing else is wrong. Once, that says as much of a busy machine as of the backend: the
+    /// contract is broken if it does so each time the case is run.
+    Late(Box<Failure>),
     /// The backend is allowed to lack what this needs. The text completes "needs …".
     NotApplicable(String),
     /// No verdict is possible, and why.
     Inconclusive(String),
+}
+
+impl Stop {
+    /// The same, where all that is wrong is that something came late.
+    pub(crate) fn late(self) -> Self {
+        match self {
+            Self::Fail(failure) => Self::Late(failure),
+            other => other,
+        }
+    }
 }
 
 /// A broken clause, described so that someone who does not know the suite can act on it.
@@ -91,7 +104,7 @@ impl Outcome {
 impl From<Stop> for Outcome {
     fn from(stop: Stop) -> Self {
         match stop {
-            Stop::Fail(failure) => Self::Fail(*failure),
+            Stop::Fail(failure) | Stop::Late(failure) => Self::Fail(*failure),
             Stop::NotApplicable(needs) => Self::not_offered(&needs),
             Stop::Inconclusive(why) => Self::Inconclusive { why },
         }

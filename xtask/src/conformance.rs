@@ -114,6 +114,11 @@ fn line(report: &Value, cases: &[Value]) -> Value {
         PER_RUN.iter().filter_map(|key| Some(((*key).to_owned(), report.get(*key)?.clone()))).collect();
     line.insert("outcomes".to_owned(), serde_json::json!(counts));
     line.insert("not_passed".to_owned(), bad.into());
+    let again = cases.iter().filter_map(|case| {
+        let attempts = case.get("attempts").and_then(Value::as_u64).filter(|attempts| *attempts > 1)?;
+        Some((case.get("id")?.as_str()?.to_owned(), attempts.into()))
+    });
+    line.insert("attempts".to_owned(), again.collect::<serde_json::Map<_, _>>().into());
     line.into()
 }
 

@@ -40,7 +40,8 @@ pub(crate) async fn close(c: &Context) -> CaseResult {
 fn broken(c: &Context, exported: &Exported, violation: Violation) -> Stop {
     let about: Vec<MessageId> =
         violation.about.iter().filter_map(|number| exported.messages.get(*number).copied()).collect();
-    c.failed(violation.clause, &about, violation.expected, violation.seen)
+    let stop = c.failed(violation.clause, &about, violation.expected, violation.seen);
+    if violation.late { stop.late() } else { stop }
 }
 
 /// Returns what the case's clients still hold, and resumes what it paused. Answers do not matter here: the drain shows

@@ -31,23 +31,35 @@ pub(super) fn at_most_max(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clause 10: an empty pull lasts its wait, and no pull lasts longer.
+/// Clause 10: an empty pull lasts its wait.
 pub(super) fn wait_kept(timeline: &Timeline<'_>) -> Verdict {
     for (call, got) in pulls(timeline) {
         let Asked::Pull { wait, stopped, .. } = &call.op else { continue };
-        let Span { from, to } = call.span();
-        let (lasted, latest) = (to.saturating_sub(from), wait.saturating_add(timeline.rules.slack));
+        let lasted = lasted(call);
         let may_end_early = !got.is_empty() || *stopped || client_closed(timeline, call);
-        let early = !may_end_early && lasted + timeline.rules.grain < *wait;
-        refute(early || lasted.saturating_sub(timeline.rules.grain) > latest, Clause::PullWait, &[], || {
-            let least = if may_end_early { std::time::Duration::ZERO } else { *wait };
-            (
-                format!("a pull to end after {least:?} to {latest:?}"),
-                format!("after {lasted:?}, with {} deliveries", got.len()),
-            )
+        refute(!may_end_early && lasted + timeline.rules.grain < *wait, Clause::PullWait, &[], || {
+            (format!("an empty pull to last {wait:?}"), format!("it ended after {lasted:?}"))
         })?;
     }
     Ok(())
+}
+
+/// Clause 10: no pull lasts longer than its wait.
+pub(super) fn wait_over(timeline: &Timeline<'_>) -> Verdict {
+    for (call, got) in pulls(timeline) {
+        let Asked::Pull { wait, .. } = &call.op else { continue };
+        let (lasted, latest) = (lasted(call), wait.saturating_add(timeline.rules.slack));
+        refute(lasted.saturating_sub(timeline.rules.grain) > latest, Clause::PullWait, &[], || {
+            let seen = format!("after {lasted:?}, with {} deliveries", got.len());
+            (format!("a pull to end within {latest:?}"), seen)
+        })?;
+    }
+    Ok(())
+}
+
+fn lasted(call: &Call) -> std::time::Duration {
+    let Span { from, to } = call.span();
+    to.saturating_sub(from)
 }
 
 pub(super) fn client_closed(timeline: &Timeline<'_>, pull: &Call) -> bool {

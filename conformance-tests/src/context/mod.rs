@@ -369,7 +369,7 @@ impl Context {
     /// Judges that `elapsed` lies between `from` (strictly, but for the clock's grain) and `to`.
     ///
     /// # Errors
-    /// Fails the case unless it does.
+    /// Fails the case if it does not; where it is longer, only if it is so each time the case is run.
     pub fn took(
         &self,
         clause: Clause,
@@ -378,14 +378,10 @@ impl Context {
         elapsed: Duration,
         (from, to): (Duration, Duration),
     ) -> CaseResult {
-        let ok = elapsed + CLOCK_GRAIN >= from && elapsed <= to;
-        self.check(
-            clause,
-            about,
-            ok,
-            format!("{what} after {from:?} to {to:?}"),
-            format!("after {elapsed:?}"),
-        )
+        let (expected, seen) = (format!("{what} after {from:?} to {to:?}"), format!("after {elapsed:?}"));
+        let (early, late) = (elapsed + CLOCK_GRAIN < from, elapsed > to);
+        let judged = self.check(clause, about, !early && !late, expected, seen);
+        if late { judged.map_err(Stop::late) } else { judged }
     }
 
     /// Ends the case without a verdict if a lease that it wanted to act under may be over already.

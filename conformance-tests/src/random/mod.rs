@@ -45,6 +45,7 @@ struct Found {
     /// The invariant's name, or the call that did not end.
     what: String,
     failure: Failure,
+    late: bool,
 }
 
 impl Search {
@@ -93,7 +94,7 @@ impl Search {
             let (expected, seen) = (stuck.expected.to_owned(), stuck.seen);
             let failure =
                 Failure { clause: stuck.clause, expected, seen, history: lines(&about), likely: Vec::new() };
-            Box::new(Found { what: stuck.expected.to_owned(), failure })
+            Box::new(Found { what: stuck.expected.to_owned(), failure, late: false })
         })?;
         // What a plan wants to settle it may not hold when its turn comes: that shows nothing.
         let was_tried = |kind: &String| trace.settlements(kind).is_none_or(|tries| tries >= OFTEN);
@@ -113,7 +114,7 @@ impl Search {
             history,
             likely: Vec::new(),
         };
-        Err(Box::new(Found { what: violation.invariant.to_owned(), failure }))
+        Err(Box::new(Found { what: violation.invariant.to_owned(), failure, late: violation.late }))
     }
 
     async fn witness(&self, plan: Plan, found: Found) -> Stop {
@@ -130,7 +131,8 @@ impl Search {
             found.what,
             shortest.steps.len()
         );
-        Stop::Fail(Box::new(found.failure))
+        let stop = Stop::Fail(Box::new(found.failure));
+        if found.late { stop.late() } else { stop }
     }
 }
 

@@ -24,18 +24,22 @@ pub struct CaseReport {
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
+    /// How often it was run until it proved something; nearly always once. What proves nothing, or shows no more than that something
+    /// came late, may be the machine's doing.
+    pub attempts: u32,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
 }
 
 impl CaseReport {
-    pub(crate) fn new(case: &Case, outcome: Outcome, took: Duration) -> Self {
+    pub(crate) fn new(case: &Case, outcome: Outcome, attempts: u32, took: Duration) -> Self {
         Self {
             id: case.id,
             group: case.group(),
             layer: case.layer,
             clauses: case.clauses,
             outcome,
+            attempts,
             took_ms: millis(took),
         }
     }

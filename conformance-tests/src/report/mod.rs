@@ -172,6 +172,7 @@ mod tests {
             layer: Layer::Storage,
             clauses: &[Clause::Stored],
             outcome: outcome.clone(),
+            attempts: 1,
             took_ms: 1,
         };
         let declared = vec![("groups", "no".to_owned())];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use super::verdict::verdict;
+use super::verdict::{Judged, verdict};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::harness::Harness;
@@ -22,28 +22,30 @@ pub(super) async fn run(
     case: &'static Case,
     options: &Options,
     patience: Duration,
-) -> Outcome {
+) -> Judged {
     let (say, told) = oneshot::channel();
     let options = options.clone();
     let alone = move || {
-        let outcome = match Builder::new_current_thread().enable_all().build() {
+        let judged = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
-                let outcome = runtime.block_on(verdict(harness, case, &options));
+                let judged = runtime.block_on(verdict(harness, case, &options));
                 runtime.shutdown_background();
-                outcome
+                judged
             }
-            Err(error) => Outcome::Inconclusive { why: format!("no runtime of one thread: {error}") },
+            Err(error) => (Outcome::Inconclusive { why: format!("no runtime of one thread: {error}") }, 1),
         };
         // Nobody waits any more for one that was left behind.
-        let _ = say.send(outcome);
+        let _ = say.send(judged);
     };
     let expected = "every call to leave its thread to others while it waits";
     if let Err(error) = std::thread::Builder::new().name(case.id.to_owned()).spawn(alone) {
-        return Outcome::Inconclusive { why: format!("no thread: {error}") };
+        return (Outcome::Inconclusive { why: format!("no thread: {error}") }, 1);
     }
     match tokio::time::timeout(patience + BLOCKED, told).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(_)) => Outcome::broken(Clause::Recovery, "no panic", "the thread of the runtime panicked"),
-        Err(_) => Outcome::broken(Clause::Recovery, expected, "its only thread was blocked"),
+        Ok(Ok(judged)) => judged,
+        Ok(Err(_)) => {
+            (Outcome::broken(Clause::Recovery, "no panic", "the thread of the runtime panicked"), 1)
+        }
+        Err(_) => (Outcome::broken(Clause::Recovery, expected, "its only thread was blocked"), 1),
     }
 }

@@ -38,47 +38,76 @@ const PATIENCE: Patience = Patience {
     look: Duration::from_millis(500),
 };
 
-/// How often a case is run that proves nothing: a busy machine makes it miss the moment that it is about.
+/// How often a case is run that proves nothing, or in which something came late: a busy machine makes it miss the moment that it is
+/// about.
 const ATTEMPTS: u32 = 4;
-/// Nor is it run again if its attempts have taken so long: it is the whole that is slow then.
+/// Nor is it run a third time if its attempts have taken so long: it is the whole that is slow then.
 const AGAIN_WITHIN: Duration = Duration::from_secs(15);
 
+/// What became of a case, and in how many attempts.
+pub(super) type Judged = (Outcome, u32);
+
 /// Runs one case in this runtime, again if it proves nothing.
-pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
+pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Judged {
     until_conclusive(AGAIN_WITHIN, || once(harness.clone(), case, options)).await
 }
 
-async fn until_conclusive<F: Future<Output = Outcome>>(within: Duration, run: impl Fn() -> F) -> Outcome {
-    let start = Instant::now();
-    let mut outcome = run().await;
-    for _ in 1..ATTEMPTS {
-        if !matches!(outcome, Outcome::Inconclusive { .. }) || start.elapsed() > within {
-            break;
-        }
-        outcome = run().await;
-    }
-    outcome
+/// How one attempt ended.
+enum Attempt {
+    Conclusive(Outcome),
+    /// Another attempt may end in another way.
+    Open(Outcome),
 }
 
-async fn once(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
+impl From<Stop> for Attempt {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Late(_) | Stop::Inconclusive(_) => Self::Open(stop.into()),
+            Stop::Fail(_) | Stop::NotApplicable(_) => Self::Conclusive(stop.into()),
+        }
+    }
+}
+
+async fn until_conclusive<F: Future<Output = Attempt>>(within: Duration, run: impl Fn() -> F) -> Judged {
+    let start = Instant::now();
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match run().await {
+            Attempt::Conclusive(outcome) => return (outcome, attempts),
+            Attempt::Open(outcome) => {
+                if attempts == ATTEMPTS || (attempts > 1 && start.elapsed() > within) {
+                    return (outcome, attempts);
+                }
+            }
+        }
+    }
+}
+
+async fn once(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Attempt {
     let opening = Context::open(harness, case.id, case.needs_offer(Offer::FaultTarget), options);
     let opened = tokio::time::timeout(TO_OPEN, opening).await;
     match opened.unwrap_or_else(|_| Err(Error::invalid(format!("it did not within {TO_OPEN:?}")))) {
         Ok(context) => {
-            let mut outcome = judge(&context, case, options).await;
-            if let Outcome::Fail(failure) = &mut outcome {
+            let mut attempt = judge(&context, case, options).await;
+            if let Attempt::Conclusive(Outcome::Fail(failure)) | Attempt::Open(Outcome::Fail(failure)) =
+                &mut attempt
+            {
                 failure.likely = case.kills.iter().map(|fault| fault.what()).collect();
             }
             context.close().await;
-            outcome
+            attempt
         }
-        Err(error) => Outcome::broken(Clause::Init, "the backend to open and initialise", &error.to_string()),
+        Err(error) => {
+            let seen = error.to_string();
+            Attempt::Conclusive(Outcome::broken(Clause::Init, "the backend to open and initialise", &seen))
+        }
     }
 }
 
-async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -> Outcome {
+async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -> Attempt {
     if let Some(unmet) = unmet(context, case, options) {
-        return unmet;
+        return Attempt::Conclusive(unmet);
     }
     let run = case.run;
     let in_case = context.clone();
@@ -88,11 +117,11 @@ async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -
         return stop.into();
     }
     if observations == 0 {
-        return Outcome::Inconclusive { why: "the case ran to its end but observed nothing".to_owned() };
+        return Stop::Inconclusive("the case ran to its end but observed nothing".to_owned()).into();
     }
     let in_account = context.clone();
     match within(context, ACCOUNT_DEADLINE, async move { account::close(&in_account).await }).await {
-        Ok(()) => Outcome::Pass,
+        Ok(()) => Attempt::Conclusive(Outcome::Pass),
         Err(stop) => stop.into(),
     }
 }
@@ -179,6 +208,7 @@ mod tests {
     use anyqueue_memory::MemoryQueue;
 
     use super::*;
+    use crate::verdict::Failure;
 
     /// Right, and each push takes so long.
     #[derive(Debug)]
@@ -253,28 +283,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_proves_nothing_is_run_again_a_few_times_and_what_fails_is_not() {
+    async fn what_proves_nothing_or_was_late_is_run_again_a_few_times_and_what_fails_is_not() {
         use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-        let unclear = || Outcome::Inconclusive { why: "too slow".to_owned() };
-        let runs = AtomicU32::new(0);
-        let nth = |number, other: fn() -> Outcome| {
-            runs.store(0, SeqCst);
-            let runs = &runs;
-            move || async move { if runs.fetch_add(1, SeqCst) + 1 == number { other() } else { unclear() } }
-        };
-        let failed = || Outcome::broken(Clause::Init, "this", "that");
+        fn failed() -> Stop {
+            let (expected, seen) = ("this".to_owned(), "that".to_owned());
+            let (history, likely) = (Vec::new(), Vec::new());
+            Stop::Fail(Box::new(Failure { clause: Clause::PullWait, expected, seen, history, likely }))
+        }
+        let passed = || Attempt::Conclusive(Outcome::Pass);
 
-        let outcome = until_conclusive(FOREVER, nth(3, || Outcome::Pass)).await;
-        assert!(matches!(outcome, Outcome::Pass) && runs.load(SeqCst) == 3, "{outcome:?}");
-        let outcome = until_conclusive(FOREVER, nth(2, failed)).await;
-        assert!(matches!(outcome, Outcome::Fail(_)) && runs.load(SeqCst) == 2, "{outcome:?}");
-        let outcome = until_conclusive(FOREVER, nth(0, failed)).await;
-        assert!(
-            matches!(outcome, Outcome::Inconclusive { .. }) && runs.load(SeqCst) == ATTEMPTS,
-            "{outcome:?}"
-        );
-        let outcome = until_conclusive(Duration::ZERO, nth(2, failed)).await;
-        assert!(matches!(outcome, Outcome::Inconclusive { .. }) && runs.load(SeqCst) == 1, "{outcome:?}");
+        for open in [|| Stop::Inconclusive("too slow".to_owned()), || failed().late()] {
+            let runs = AtomicU32::new(0);
+            let nth = |number, other: fn() -> Attempt| {
+                runs.store(0, SeqCst);
+                let runs = &runs;
+                move || async move {
+                    if runs.fetch_add(1, SeqCst) + 1 == number { other() } else { open().into() }
+                }
+            };
+            let (outcome, attempts) = until_conclusive(FOREVER, nth(3, passed)).await;
+            assert!(matches!(outcome, Outcome::Pass) && attempts == 3, "{outcome:?}");
+            let (outcome, attempts) = until_conclusive(FOREVER, nth(2, || failed().into())).await;
+            assert!(matches!(outcome, Outcome::Fail(_)) && attempts == 2, "{outcome:?}");
+            let (outcome, attempts) = until_conclusive(FOREVER, nth(0, passed)).await;
+            assert_eq!((outcome, attempts), (open().into(), ATTEMPTS));
+            let (outcome, attempts) = until_conclusive(Duration::ZERO, nth(3, passed)).await;
+            assert_eq!((outcome, attempts), (open().into(), 2), "the whole is slow");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Messages that become urgent at a moment.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, Settlement, Successor};
 use anyqueue::{Amend, MessageData, MessageId, PartitionId};
@@ -113,10 +113,13 @@ async fn keeps_its_place(c: &Context) -> CaseResult {
 async fn delayed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let later = c.message().with_urgent_after(t.delay / 3).with_delay(t.delay);
+    let pushed = Instant::now();
     let id = push_one(c, &p, later).await?;
-    c.client()
-        .nothing(&p, t.delay / 2, Clause::Urgency, "nothing before its delay is over, though it is urgent")
-        .await?;
+    let expected = "nothing before its delay is over, though it is urgent";
+    if let Err(stop) = c.client().nothing(&p, t.delay / 2, Clause::Urgency, expected).await {
+        c.still_within(pushed, t.delay)?;
+        return Err(stop);
+    }
     let ready = push_one(c, &p, c.message()).await?;
     moment_passes(c).await;
     in_this_order(c, "the urgent one, as its delay is over", &p, &[id, ready]).await
