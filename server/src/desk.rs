@@ -172,7 +172,7 @@ fn hand_out(group: Vec<Asked>, got: Result<Vec<Delivery>>) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::collections::HashSet;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use anyqueue::adapter::{Forward, PullQueueStorage as _, PullRequest, RawDelivery, Storage, async_trait};
     use anyqueue::{MessageData, MessageId};
@@ -189,7 +189,6 @@ mod tests {
         gate: Semaphore,
         begun: AtomicUsize,
         asked: Mutex<Vec<usize>>,
-        panics: AtomicBool,
     }
 
     #[async_trait]
@@ -202,7 +201,6 @@ mod tests {
             self.asked.lock().unwrap().push(request.max);
             self.begun.fetch_add(1, SeqCst);
             self.gate.acquire().await.unwrap().forget();
-            assert!(!self.panics.swap(false, SeqCst), "as the test wants it");
             self.inner.pull(partition, request).await
         }
     }
@@ -216,9 +214,9 @@ mod tests {
 
     impl Bed {
         async fn with(messages: usize) -> Self {
-            let (gate, begun, panics) = (Semaphore::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+            let (gate, begun) = (Semaphore::new(0), AtomicUsize::new(0));
             let (inner, asked) = (MemoryQueue::new(), Mutex::default());
-            let storage = Arc::new(Gated { inner, gate, begun, asked, panics });
+            let storage = Arc::new(Gated { inner, gate, begun, asked });
             let shared: Arc<dyn Storage> = storage.clone();
             let queue = Queue::new(shared).unwrap();
             let messages: Vec<_> = (0..messages).map(|_| MessageData::new("x")).collect();
@@ -319,11 +317,16 @@ mod tests {
     #[tokio::test]
     async fn a_line_whose_call_was_cut_off_lets_everybody_go_and_is_served_again() {
         let bed = Bed::with(1).await;
-        bed.storage.panics.store(true, SeqCst);
-        let (first, second) = (bed.begin(1).await, bed.ask(1).await);
+        let (answer, answered) = oneshot::channel();
+        assert!(bed.desk.stand(&bed.line, Asked { max: 1, answer }));
+        let serving = tokio::spawn(bed.desk.clone().serve(bed.line.clone()));
+        bed.begins(0).await;
+        let stands = bed.ask(1).await;
+        serving.abort();
+        serving.await.unwrap_err();
+        answered.await.unwrap_err();
+        stands.await.unwrap().unwrap_err();
         bed.storage.gate.add_permits(100);
-        first.await.unwrap().unwrap_err();
-        let _ = second.await.unwrap();
         while bed.desk.take(&bed.line, 1).await.unwrap().is_empty() {}
     }
 
