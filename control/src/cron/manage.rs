@@ -53,6 +53,32 @@ impl Scheduler {
     /// # Cancellation
     /// As [`put`](Self::put).
     pub async fn put_if(&self, schedule: &Schedule, expected: &Precondition) -> Result<Option<ScheduleInfo>> {
+        self.store(schedule, None, expected).await
+    }
+
+    /// Stores a schedule as [`put_if`](Self::put_if), and with it whether it is paused, in one step: at no moment does one run that is to be paused.
+    ///
+    /// # Errors
+    /// As [`put_if`](Self::put_if).
+    ///
+    /// # Cancellation
+    /// As [`put`](Self::put).
+    pub async fn set_if(
+        &self,
+        schedule: &Schedule,
+        paused: bool,
+        expected: &Precondition,
+    ) -> Result<Option<ScheduleInfo>> {
+        self.store(schedule, Some(paused), expected).await
+    }
+
+    /// `None` for `paused` leaves that as it is.
+    async fn store(
+        &self,
+        schedule: &Schedule,
+        paused: Option<bool>,
+        expected: &Precondition,
+    ) -> Result<Option<ScheduleInfo>> {
         let (shared, name) = (&self.0, &schedule.name);
         self.check(schedule)?;
         let mut same = None;
@@ -64,13 +90,16 @@ impl Scheduler {
                 if !expected.holds(there.value.is_some(), revision) {
                     return Ok(None);
                 }
-                if let Some(before) = before.as_ref().filter(|before| is_same(before, schedule)) {
+                let was_paused = before.as_ref().is_some_and(|before| before.paused);
+                let paused = paused.unwrap_or(was_paused);
+                let is_so = |before: &&Record| is_same(before, schedule) && before.paused == paused;
+                if let Some(before) = before.as_ref().filter(is_so) {
                     same = Some((before.clone(), there.now));
                     return Ok(None);
                 }
                 let mut record = Record::new(schedule, there.now);
+                record.paused = paused;
                 if let Some(before) = before {
-                    record.paused = before.paused;
                     (record.last, record.pushed) = (before.last, before.pushed);
                 }
                 Ok(Some(record))

@@ -1,9 +1,10 @@
 //! What owners do with schedules.
 
 use anyqueue::PartitionId;
+use anyqueue_control::Precondition;
 use anyqueue_control::cron::{MAX_SCHEDULE_PAYLOAD_BYTES, Schedule, Zone};
 
-use crate::bed::{Bed, TASKS, schedule, timetable};
+use crate::bed::{Bed, MINUTE, TASKS, schedule, timetable};
 
 #[tokio::test]
 async fn schedules_are_listed_found_paused_and_deleted() {
@@ -39,6 +40,31 @@ async fn a_schedule_that_is_put_anew_stays_paused() {
     bed.scheduler.pause("a").await.unwrap();
     let info = bed.scheduler.put(&schedule("@hourly")).await.unwrap();
     assert!(info.is_paused);
+}
+
+#[tokio::test]
+async fn a_schedule_is_stored_paused_or_live_as_it_is_to_be_and_runs_accordingly() {
+    let bed = Bed::new();
+    let node = bed.node();
+    let set = async |spec: &str, paused: bool| {
+        bed.scheduler.set_if(&schedule(spec), paused, &Precondition::Anything).await.unwrap().unwrap()
+    };
+    assert!(set("* * * * *", true).await.is_paused);
+    assert!(bed.work_for(2 * MINUTE).await.is_empty());
+    assert!(!set("* * * * *", false).await.is_paused, "the same, but live");
+    assert_eq!(bed.work_for(2 * MINUTE).await, [180, 240]);
+    let live = set("* * * * *", false).await;
+    assert_eq!(set("* * * * *", false).await.revision, live.revision, "the same again changes nothing");
+    let paused = set("* * * * *", true).await;
+    assert!(paused.is_paused && paused.last.is_some_and(|last| last.id.is_some()), "what was last is known");
+    assert!(bed.work_for(2 * MINUTE).await.is_empty());
+    assert!(set("*/2 * * * *", true).await.is_paused);
+    let as_it_was = Precondition::Revision(vec![paused.revision]);
+    let late = bed.scheduler.set_if(&schedule("@daily"), false, &as_it_was).await.unwrap();
+    assert_eq!(late, None);
+    assert!(!set("*/2 * * * *", false).await.is_paused);
+    assert_eq!(bed.work_for(4 * MINUTE).await, [480, 600]);
+    node.stop().await;
 }
 
 #[tokio::test]

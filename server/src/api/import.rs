@@ -94,14 +94,8 @@ async fn schedule(app: &App, name: String, paused: bool, put: PutSchedule, dry: 
         return Ok(imported);
     }
     let expected = as_it_was(there.map(|there| there.revision));
-    let stored = scheduler.put_if(&schedule, &expected).await?;
-    let stored = stored.ok_or_else(|| not_as_expected("schedule", &name))?;
-    match (stored.is_paused, paused) {
-        (false, true) => scheduler.pause(&name).await?,
-        (true, false) => scheduler.resume(&name).await?,
-        _ => true,
-    };
-    Ok(imported)
+    let stored = scheduler.set_if(&schedule, paused, &expected).await?;
+    stored.map(|_| imported).ok_or_else(|| not_as_expected("schedule", &name))
 }
 
 async fn limit(app: &App, name: &str, limit: &Limit, dry: bool) -> Answer<Imported> {

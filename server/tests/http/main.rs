@@ -11,6 +11,7 @@
 mod audit;
 mod away;
 mod bed;
+mod between;
 mod bulk;
 mod client;
 mod cron;

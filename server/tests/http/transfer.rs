@@ -1,11 +1,14 @@
 //! What people have set, out of one service and into another.
 
+use std::sync::Arc;
+
 use anyqueue::Queue;
 use anyqueue_control::tokens::{Rights, Tokens};
 use anyqueue_memory::MemoryQueue;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, over};
+use crate::between::Between;
 use crate::client::Answer;
 use crate::cron::put;
 
@@ -87,10 +90,28 @@ async fn one_that_was_cut_is_repeated_and_leaves_alone_what_is_so_already() {
     let again = import(&second, &lines).await;
     assert_eq!(again[..5], ["unchanged", "unchanged", "unchanged", "unchanged", "unchanged"]);
     assert_eq!(before.ok()["revision"], 1, "it was put once");
-    // Cut between the two steps of one line: it is put, and not paused yet.
+    // Somebody has resumed it since.
     second.client.send("POST", "/v1/cron/bytes/resume", &[], b"").await.ok();
     assert!(import(&second, &lines).await.contains(&json!("changed")));
     assert_eq!(export(&second).await, lines);
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_paused_there_is_never_live_here() {
+    let (_first, lines) = filled().await;
+    let watched = Arc::new(Between::new());
+    let second = Bed::over(over(watched.clone())).await;
+    let paused = lines.iter().find(|line| line["name"] == "bytes").unwrap();
+    let mut changed = paused.clone();
+    changed["put"]["priority"] = json!(1);
+    for (line, outcome) in [(paused, "created"), (paused, "changed"), (&changed, "changed")] {
+        assert_eq!(import(&second, std::slice::from_ref(line)).await, [outcome]);
+        let written = watched.written("cron/bytes");
+        assert!(!written.is_empty() && written.iter().all(|entry| entry["paused"] == true), "{written:?}");
+        let resumed = second.client.send("POST", "/v1/cron/bytes/resume", &[], b"").await.ok();
+        assert_eq!(resumed["paused"], false);
+        watched.written("cron/bytes");
+    }
 }
 
 #[tokio::test]
