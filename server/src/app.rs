@@ -20,6 +20,7 @@ use crate::handed::Handed;
 use crate::held::Held;
 use crate::keys::Keys;
 use crate::pins::Pins;
+use crate::places::Places;
 use crate::problem::{Answer, Problem};
 use crate::sampler::{Sample, Sampler};
 use crate::seal::{Opened, Sealer};
@@ -43,6 +44,7 @@ pub(crate) struct App {
     pub(crate) sealer: Sealer,
     pub(crate) pins: Pins,
     pub(crate) handed: Handed,
+    pub(crate) places: Places,
     pub(crate) sampler: Sampler,
     pub(crate) keys: Keys,
     pub(crate) sessions: Sessions,

@@ -25,6 +25,7 @@ use crate::janitor;
 use crate::keys::{Keys, MIN_TOKEN_BYTES};
 use crate::pages;
 use crate::pins::Pins;
+use crate::places::Places;
 use crate::sampler::Sampler;
 use crate::seal::Sealer;
 use crate::sessions::Sessions;
@@ -169,6 +170,7 @@ impl ServerBuilder {
             sealer,
             pins: Pins::default(),
             handed: Handed::default(),
+            places: Places::default(),
             retry: self.retry,
             instance: fastrand::u64(..),
             polls: Arc::new(Semaphore::new(self.room.most / 2)),

@@ -19,6 +19,7 @@
 //! What is where, and what each request and answer looks like: [`openapi`], and `docs/http.md` of the repository.
 
 mod access;
+mod admission;
 mod api;
 mod app;
 mod body;
@@ -43,6 +44,7 @@ mod overdue;
 mod pages;
 mod peer;
 mod pins;
+mod places;
 mod problem;
 mod queues;
 mod reasons;

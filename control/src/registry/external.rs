@@ -84,6 +84,18 @@ impl External {
         self
     }
 
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// For how long its entry stays after a beat if nobody removes it: longer than the beat counts, so that it can be told what it held.
+    #[must_use]
+    pub fn stays_for(&self) -> Duration {
+        self.valid_for.saturating_add(kept_for(self.valid_for))
+    }
+
     fn check(&self) -> Result<()> {
         let longest = self.host.len().max(self.version.len());
         if longest > MAX_TEXT_BYTES {
@@ -148,6 +160,8 @@ pub enum Admission {
     },
     /// A living worker has the name.
     Taken(Box<WorkerInfo>),
+    /// What has the name cannot be read, and is not to be replaced.
+    Unreadable,
 }
 
 /// What a worker tells of itself with a beat.
@@ -183,11 +197,26 @@ pub struct Heard {
 }
 
 impl Registry {
-    /// Registers a worker for which somebody else will [beat](Self::beat).
+    /// Registers a worker for which somebody else will [beat](Self::beat). It takes the place of one that was silent for too long, of one whose process is seen to
+    /// have ended, and of what cannot be read.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for what it says of itself, or the server's: then it may be registered, until its first beat is missed.
     pub async fn admit(&self, worker: &External) -> Result<Admission> {
+        self.admit_where(worker, |_| true).await
+    }
+
+    /// Registers a worker as [`admit`](Self::admit), where not everybody may replace everything. `may_replace` is asked of one whose beats still count though its
+    /// process seems to have ended: this machine sees no process of its number, which can be one of another container. Of what cannot be read it is asked with
+    /// `None`.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub async fn admit_where(
+        &self,
+        worker: &External,
+        may_replace: impl Fn(Option<&WorkerInfo>) -> bool,
+    ) -> Result<Admission> {
         worker.check()?;
         let key = key_of(&worker.name)?;
         let session = worker.session.clone().unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
@@ -197,18 +226,16 @@ impl Registry {
             let Stamped { value: applied, now } = self.store.apply(change).await?;
             let Applied::Conflict(there) = applied else { return Ok(Admission::Admitted { session }) };
             let Some(entry) = there else { continue };
-            // What cannot be read stands in nobody's way.
             match WorkerInfo::of(&worker.name, &entry) {
-                Ok(other) if !other.is_lost(now) && !has_ended(&other) => {
-                    return Ok(Admission::Taken(Box::new(other)));
-                }
-                Ok(other) => {
+                Ok(other) if other.is_lost(now) || (has_ended(&other) && may_replace(Some(&other))) => {
                     self.bury(&entry, &other).await?;
                 }
-                Err(_) => {
+                Ok(other) => return Ok(Admission::Taken(Box::new(other))),
+                Err(_) if may_replace(None) => {
                     let unread = Change::delete(key.clone(), unchanged(Some(&entry)));
                     let _ = self.store.apply(unread).await?;
                 }
+                Err(_) => return Ok(Admission::Unreadable),
             }
         }
         let text = format!("others change the entry of the worker {} all the time: try again", worker.name);

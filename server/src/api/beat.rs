@@ -112,6 +112,7 @@ pub(crate) async fn beat(
     let tasks = held.iter().filter(|(_, lease)| !matches!(lease, LeaseAnswer::Lost));
     let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), told.memory_bytes);
     let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
+    app.places.heard(&name);
     // Not before it is known to be this worker: what another one of its name was handed is not its to give back.
     if let Some(received) = &told.received {
         app.give_back(app.handed.unreceived(&puller(&name), Some(received))).await;

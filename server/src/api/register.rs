@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue_control::registry::{Admission, External};
+use anyqueue_control::registry::External;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::pull::MAX_WORKER_BYTES;
+use crate::admission::admit;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, millis, partition};
@@ -87,7 +88,8 @@ impl Register {
     responses(
         (status = 201, description = "It is registered.", body = Registered),
         (status = 400, description = "What is wrong with it.", body = Problem),
-        (status = 409, description = "A living worker has the name.", body = Problem)
+        (status = 409, description = "A living worker has the name.", body = Problem),
+        (status = 503, description = "As many as there can be are registered with this instance.", body = Problem)
     )
 )]
 pub(crate) async fn register(
@@ -101,17 +103,6 @@ pub(crate) async fn register(
         return Err(Problem::invalid(text));
     }
     let (worker, valid) = request.into_worker(&name)?;
-    match app.registry()?.admit(&worker).await? {
-        Admission::Admitted { session } => {
-            Ok((StatusCode::CREATED, Json(Registered { worker: name, session, valid_ms: millis(valid) })))
-        }
-        Admission::Taken(other) => {
-            let text = format!(
-                "a worker on {} with process number {} has the name {name:?}: give this one another name or none, or wait until that one has ended or is silent",
-                other.host, other.pid
-            );
-            Err(Problem { retry: "safe", ..Problem::new(StatusCode::CONFLICT, "conflict", text) })
-        }
-        _ => Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "an unknown admission")),
-    }
+    let session = admit(&app, &worker).await?;
+    Ok((StatusCode::CREATED, Json(Registered { worker: name, session, valid_ms: millis(valid) })))
 }

@@ -168,7 +168,12 @@ pub(crate) async fn forget(
     app.writable()?;
     if headers.contains_key(SESSION) {
         let was_there = app.registry()?.leave(&name, &session(&headers)?).await?;
-        return if was_there { Ok(StatusCode::NO_CONTENT) } else { Err(gone(&name)) };
+        if !was_there {
+            return Err(gone(&name));
+        }
+    } else if !app.registry()?.forget(&name).await? {
+        return Err(unknown(&name));
     }
-    if app.registry()?.forget(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+    app.places.leave(&name);
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -8,6 +8,7 @@
     clippy::format_push_string
 )]
 
+mod admission;
 mod audit;
 mod away;
 mod bed;

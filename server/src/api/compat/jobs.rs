@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use anyqueue::ExtendOutcome;
-use anyqueue_control::registry::{Admission, Beat, External, Kept};
+use anyqueue_control::registry::{Beat, External, Kept};
 use axum::extract::State;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -14,6 +14,7 @@ use super::job_wire::{Kind, Which, lease};
 use super::job_worker::{JobWorker, VALID};
 use super::nothing::JsonOrNothing;
 use super::oldest::MAX_KINDS;
+use crate::admission::admit;
 use crate::app::App;
 use crate::overdue::{self, Holder};
 use crate::problem::{Answer, Problem};
@@ -62,10 +63,8 @@ pub(crate) async fn register(
         .with_partitions(kinds)
         .with_slots(slots)
         .with_valid_for(VALID);
-    match app.registry()?.admit(&external).await? {
-        Admission::Admitted { .. } => Ok(Json(worker.id())),
-        _ => Err(Problem::busy("the id is taken: try again")),
-    }
+    admit(&app, &external).await?;
+    Ok(Json(worker.id()))
 }
 
 /// A worker lives: it, and what it holds, count for three minutes more. `false`: it has to register anew, and to let go of all tasks.
@@ -100,8 +99,13 @@ pub(crate) async fn ping(State(app): State<Arc<App>>, Json(which): Json<Which>) 
     }
     if worker.is_to_end(&info) && tasks.is_empty() {
         registry.leave(&worker.name, &worker.session).await?;
+        app.places.leave(&worker.name);
         return Ok(Json(false));
     }
     let beat = Beat::new(worker.state(&info), tasks, None);
-    Ok(Json(registry.beat(&worker.name, &worker.session, &beat).await?.is_some()))
+    let counts = registry.beat(&worker.name, &worker.session, &beat).await?.is_some();
+    if counts {
+        app.places.heard(&worker.name);
+    }
+    Ok(Json(counts))
 }

@@ -1,0 +1,53 @@
+//! Workers that register over HTTP: how many, and under whose names.
+
+use anyqueue_control::registry::{Admission, External, WorkerInfo};
+use axum::http::StatusCode;
+
+use crate::access;
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+
+/// Registers a worker, and returns the secret that shows that it is the one.
+pub(crate) async fn admit(app: &App, worker: &External) -> Answer<String> {
+    let (registry, name) = (app.registry()?, worker.name());
+    app.places.take(name, worker.stays_for())?;
+    let may_replace = |other: Option<&WorkerInfo>| other.map_or_else(access::covers_all, is_ours);
+    let refused = match registry.admit_where(worker, may_replace).await {
+        Ok(Admission::Admitted { session }) => {
+            app.places.keep(name, worker.stays_for());
+            return Ok(session);
+        }
+        Ok(Admission::Taken(other)) => taken(&other),
+        Ok(_) => concealed(name),
+        Err(error) => error.into(),
+    };
+    app.places.give_up(name);
+    Err(refused)
+}
+
+/// Whether whoever asks could have registered this one, too.
+fn is_ours(other: &WorkerInfo) -> bool {
+    let are_covered = || other.partitions.iter().all(|name| access::covers(name));
+    access::covers_all() || (!other.partitions.is_empty() && are_covered())
+}
+
+fn taken(other: &WorkerInfo) -> Problem {
+    if !is_ours(other) {
+        return concealed(&other.name);
+    }
+    conflict(format!(
+        "a worker on {} with process number {} has the name {:?}: give this one another name or none, or wait until that one has ended or is silent",
+        other.host, other.pid, other.name
+    ))
+}
+
+/// Where it runs is not for everybody.
+fn concealed(name: &str) -> Problem {
+    conflict(format!(
+        "a worker that this token could not have registered has the name {name:?}: give this one another name or none"
+    ))
+}
+
+fn conflict(text: String) -> Problem {
+    Problem { retry: "safe", ..Problem::new(StatusCode::CONFLICT, "conflict", text) }
+}
