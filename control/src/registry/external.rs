@@ -174,13 +174,22 @@ pub struct Beat {
     pub held: Vec<HeldTask>,
     /// Resident memory of its process, in bytes.
     pub memory_bytes: Option<u64>,
+    /// How many more it runs that whoever speaks for it cannot name.
+    pub unnamed: usize,
 }
 
 impl Beat {
     /// A beat of a worker that is so and holds these.
     #[must_use]
     pub const fn new(state: WorkerState, held: Vec<HeldTask>, memory_bytes: Option<u64>) -> Self {
-        Self { state, held, memory_bytes }
+        Self { state, held, memory_bytes, unnamed: 0 }
+    }
+
+    /// It runs so many more that whoever speaks for it cannot name. What it is to stop may be among them, so it is told that again with later beats.
+    #[must_use]
+    pub const fn with_unnamed(mut self, unnamed: usize) -> Self {
+        self.unnamed = unnamed;
+        self
     }
 }
 
@@ -190,7 +199,7 @@ impl Beat {
 pub struct Heard {
     /// What it is to do. It is said again with each beat until the worker says that it is so.
     pub order: Option<Order>,
-    /// Which of the tasks that it holds it is to stop; said again as long as it holds them.
+    /// Which of the tasks that it holds it is to stop; said again as long as it holds them, or may.
     pub cancel: Vec<MessageId>,
     /// For how long the beat counts.
     pub valid_for: Duration,
@@ -299,7 +308,7 @@ impl Record {
     /// What the worker tells, and what it has heard as that shows: an answer can be lost, so what it does not yet do stays said.
     fn tell(&mut self, beat: &Beat) {
         self.state = beat.state;
-        self.running = beat.held.len();
+        self.running = beat.held.len().saturating_add(beat.unnamed);
         self.memory_bytes = beat.memory_bytes;
         // The end of the entry says when it was heard of.
         self.seen_ms = None;
@@ -311,7 +320,9 @@ impl Record {
         if is_done {
             self.order = None;
         }
-        self.cancel.retain(|id| beat.held.iter().any(|held| held.id == *id));
+        if beat.unnamed == 0 {
+            self.cancel.retain(|id| beat.held.iter().any(|held| held.id == *id));
+        }
         self.hold(beat.held.clone());
     }
 }

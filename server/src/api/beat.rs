@@ -110,7 +110,9 @@ pub(crate) async fn beat(
     let held = held(&app, &name, &told).await;
     let state = told.state.into();
     let tasks = held.iter().filter(|(_, lease)| !matches!(lease, LeaseAnswer::Lost));
-    let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), told.memory_bytes);
+    let elsewhere = held.iter().filter(|(_, lease)| lease.is_misdirected()).count();
+    let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), told.memory_bytes)
+        .with_unnamed(elsewhere);
     let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
     app.places.heard(&name);
     // Not before it is known to be this worker: what another one of its name was handed is not its to give back.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use anyqueue_control::registry::{Heard, HeldTask, Order, WorkerState};
+use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -53,6 +54,13 @@ pub(crate) enum LeaseAnswer {
         /// Why.
         problem: Problem,
     },
+}
+
+impl LeaseAnswer {
+    /// Whether it stays with another instance, which alone can open it.
+    pub(crate) fn is_misdirected(&self) -> bool {
+        matches!(self, Self::Error { problem } if problem.status == StatusCode::MISDIRECTED_REQUEST.as_u16())
+    }
 }
 
 impl From<ExtendAnswer> for LeaseAnswer {

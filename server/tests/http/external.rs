@@ -96,6 +96,33 @@ async fn a_beat_extends_what_it_names_and_tells_of_requests_to_cancel() {
 }
 
 #[tokio::test]
+async fn an_order_to_cancel_waits_for_a_beat_of_the_instance_that_can_name_the_task() {
+    let storage = memory().storage().clone();
+    let (one, two) = (Bed::over(over(storage.clone())).await, Bed::over(over(storage)).await);
+    let worker = one.register(json!({})).await;
+    // Too large to be sealed: it stays with the instance that handed it out.
+    let large = json!({ "payload": "x", "headers": { "h": "y".repeat(9 << 10) } });
+    let id = one.push("mail", large).await;
+    let held = json!({ "held": [{ "delivery": one.pull("mail").await["delivery"] }] });
+    let to_cancel = json!({ "id": id }).to_string();
+    let json_body = [("content-type", "application/json")];
+    let path = format!("/v1/workers/{}/cancel", worker.0);
+    two.client.send("PUT", &path, &json_body, to_cancel.as_bytes()).await.ok();
+    for _ in 0..2 {
+        let elsewhere = two.beat(&worker, held.clone()).await.ok();
+        assert_eq!(
+            (&elsewhere["held"][0]["problem"]["status"], &elsewhere["cancel"]),
+            (&json!(421), &json!([]))
+        );
+        let shown = two.client.get(&format!("/v1/workers/{}", worker.0)).await.ok();
+        assert_eq!((&shown["running"], &shown["cancel"]), (&json!(1), &json!([id])));
+        assert_eq!(one.beat(&worker, held.clone()).await.ok()["cancel"], json!([id]));
+    }
+    one.beat(&worker, json!({})).await.ok();
+    assert_eq!(one.beat(&worker, held).await.ok()["cancel"], json!([]), "it did not hold it any more");
+}
+
+#[tokio::test]
 async fn a_pull_that_was_not_received_goes_back_with_the_next_beat() {
     let bed = Bed::new().await;
     let worker = bed.register(json!({})).await;

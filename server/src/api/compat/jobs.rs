@@ -102,7 +102,8 @@ pub(crate) async fn ping(State(app): State<Arc<App>>, Json(which): Json<Which>) 
         app.places.leave(&worker.name);
         return Ok(Json(false));
     }
-    let beat = Beat::new(worker.state(&info), tasks, None);
+    let beat =
+        Beat::new(worker.state(&info), tasks, None).with_unnamed(kept.len().saturating_sub(held.len()));
     let counts = registry.beat(&worker.name, &worker.session, &beat).await?.is_some();
     if counts {
         app.places.heard(&worker.name);
