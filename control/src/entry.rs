@@ -1,6 +1,6 @@
 //! Entries as JSON, and changing them together with others.
 
-use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Version};
+use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Stamped, Version};
 use anyqueue::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -51,13 +51,23 @@ pub(crate) async fn update<T>(
     key: &Key,
     mut decide: impl FnMut(Option<&Entry>) -> Result<(Option<Change>, T)>,
 ) -> Result<T> {
-    let mut there = store.get(key).await?.value;
+    update_at(store, key, |there| decide(there.value.as_ref())).await
+}
+
+/// The same where it matters when that is there, by the server's clock.
+pub(crate) async fn update_at<T>(
+    store: &ControlStore,
+    key: &Key,
+    mut decide: impl FnMut(&Stamped<Option<Entry>>) -> Result<(Option<Change>, T)>,
+) -> Result<T> {
+    let mut there = store.get(key).await?;
     for _ in 0..ROUNDS {
-        let (change, answer) = decide(there.as_ref())?;
+        let (change, answer) = decide(&there)?;
         let Some(change) = change else { return Ok(answer) };
-        match store.apply(change).await?.value {
+        let applied = store.apply(change).await?;
+        match applied.value {
             Applied::Done => return Ok(answer),
-            Applied::Conflict(instead) => there = instead,
+            Applied::Conflict(instead) => there = Stamped::new(applied.now, instead),
         }
     }
     let text = format!("the control entry {key} is changed by others all the time: try again");

@@ -16,6 +16,14 @@ pub enum Precondition {
 }
 
 impl Precondition {
+    /// The same for what somebody has seen there: nothing, or something of this revision. It holds only as long as that has not changed. `None`: what was seen is
+    /// not as expected.
+    #[must_use]
+    pub fn narrowed_to(&self, seen: Option<&str>) -> Option<Self> {
+        let of = |revision: &str| Self::Revision(vec![revision.to_owned()]);
+        self.holds(seen.is_some(), seen).then(|| seen.map_or(Self::Absent, of))
+    }
+
     /// Whether this is so. What is there and cannot be read has no revision.
     pub(crate) fn holds(&self, is_there: bool, revision: Option<&str>) -> bool {
         match self {
@@ -46,5 +54,25 @@ impl Deleted {
             (true, true) => Self::Done,
             (false, true) => Self::NotThere,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_has_to_be_as_expected_and_then_to_stay() {
+        let of = |all: &[&str]| Precondition::Revision(all.iter().map(|one| (*one).to_owned()).collect());
+        let all = [
+            Precondition::Anything,
+            Precondition::Absent,
+            Precondition::Present,
+            of(&["a", "b"]),
+            of(&["c"]),
+        ];
+        let seen = |seen: Option<&str>| all.clone().map(|expected| expected.narrowed_to(seen));
+        assert_eq!(seen(None), [Some(Precondition::Absent), Some(Precondition::Absent), None, None, None]);
+        assert_eq!(seen(Some("a")), [Some(of(&["a"])), None, Some(of(&["a"])), Some(of(&["a"])), None]);
     }
 }

@@ -209,15 +209,6 @@ impl App {
         }
     }
 
-    /// Refuses to change a schedule for another queue than those of whoever asks; one that cannot be read may be for any.
-    pub(crate) async fn may_change_schedule(&self, name: &str) -> Answer<()> {
-        if access::covers_all() {
-            return Ok(());
-        }
-        let there = self.scheduler()?.get(name).await?;
-        there.map_or(Ok(()), |info| access::check(info.schedule.partition.name()))
-    }
-
     /// Refuses what changes something if the service only reads.
     pub(crate) fn writable(&self) -> Answer<()> {
         if self.read_only {

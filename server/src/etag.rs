@@ -74,10 +74,14 @@ pub(crate) fn not_as_expected(what: &str, name: &str) -> Problem {
 }
 
 /// 204, 404 or 412.
-pub(crate) fn deletion(deleted: Deleted, not_as_expected: Problem, unknown: Problem) -> Answer<StatusCode> {
+pub(crate) fn deletion(
+    deleted: Option<Deleted>,
+    not_as_expected: Problem,
+    unknown: Problem,
+) -> Answer<StatusCode> {
     match deleted {
-        Deleted::Done => Ok(StatusCode::NO_CONTENT),
-        Deleted::NotThere => Err(unknown),
+        Some(Deleted::Done) => Ok(StatusCode::NO_CONTENT),
+        Some(Deleted::NotThere) => Err(unknown),
         _ => Err(not_as_expected),
     }
 }

@@ -25,6 +25,7 @@ mod app;
 mod body;
 mod builder;
 mod bulk;
+mod checked;
 mod connections;
 mod desk;
 mod error;

@@ -1,7 +1,7 @@
 //! What both the requests and the pages do with a task.
 
 use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, TaskState};
-use anyqueue_control::limits::{LimitInfo, Limits, Scope};
+use anyqueue_control::limits::{LimitInfo, Scope};
 use axum::http::StatusCode;
 
 use crate::access;
@@ -81,12 +81,4 @@ pub(crate) fn check_limit(info: &LimitInfo) -> Answer<()> {
     } else {
         Err(access::forbidden("this token is not for the queue of this limit"))
     }
-}
-
-/// Refuses to change a limit of another queue; one that cannot be read may be of any.
-pub(crate) async fn may_change_limit(store: &Limits, name: &str) -> Answer<()> {
-    if access::covers_all() {
-        return Ok(());
-    }
-    store.get(name).await?.as_ref().map_or(Ok(()), check_limit)
 }

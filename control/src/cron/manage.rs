@@ -1,17 +1,16 @@
-//! Putting, listing and deleting schedules, and what else their owners do with them.
+//! Putting, listing and deleting schedules.
 
 use std::time::SystemTime;
 
 use anyqueue::adapter::validate;
 use anyqueue::control::Change;
-use anyqueue::{Error, ErrorKind, MessageId, PushOutcome, Result};
+use anyqueue::{Error, ErrorKind, MessageId, Result};
 
-use super::earlier::earlier;
 use super::record::{Record, SCHEDULES, ScheduleInfo, key_of, name_of};
 use super::schedule::{Running, Schedule};
 use super::scheduler::{Scheduler, Shared};
 use super::task::task;
-use crate::entry::{encode, unchanged, update};
+use crate::entry::{unchanged, update};
 use crate::precondition::{Deleted, Precondition};
 
 /// Schedules that one list names at most.
@@ -172,72 +171,6 @@ impl Scheduler {
             self.0.clear(name, &gone).await;
         }
         Ok(deleted)
-    }
-
-    /// Lets the times of a schedule pass without a task. Returns whether there is one.
-    ///
-    /// # Errors
-    /// If it cannot be read, or the server's.
-    pub async fn pause(&self, name: &str) -> Result<bool> {
-        let key = key_of(name)?;
-        update(&self.0.store, &key, |there| {
-            let Some(entry) = there else { return Ok((None, false)) };
-            let mut record = Record::of(entry)?;
-            if std::mem::replace(&mut record.paused, true) {
-                return Ok((None, true));
-            }
-            Ok((Some(Change::put(key.clone(), unchanged(Some(entry)), encode(&record)?)), true))
-        })
-        .await
-    }
-
-    /// Lets a paused schedule go on. It counts from now on: what was due meanwhile is not run. Returns whether there is one.
-    ///
-    /// # Errors
-    /// If it cannot be read, or the server's.
-    pub async fn resume(&self, name: &str) -> Result<bool> {
-        let mut is_there = false;
-        self.0
-            .renew(name, |there| {
-                let Some(entry) = &there.value else { return Ok(None) };
-                is_there = true;
-                let record = Record::of(entry)?;
-                if !record.paused {
-                    return Ok(None);
-                }
-                let mut record = record.renewed(there.now);
-                record.paused = false;
-                Ok(Some(record))
-            })
-            .await?;
-        Ok(is_there)
-    }
-
-    /// Pushes the task of a schedule now, also if it is paused, beside its times. What it does while an earlier task lives is as the schedule says: then the
-    /// answer is [`Duplicate`](PushOutcome::Duplicate), or the earlier one is cancelled. `None` if there is no such schedule.
-    ///
-    /// # Errors
-    /// If it cannot be read, or the server's; as for [`Queue::push`](anyqueue::Queue::push).
-    pub async fn run_now(&self, name: &str) -> Result<Option<PushOutcome>> {
-        let found = self.0.store.get(&key_of(name)?).await?;
-        let Some(entry) = found.value else { return Ok(None) };
-        let record = Record::of(&entry)?;
-        let schedule = record.schedule(name)?;
-        if schedule.running == Running::CancelOld {
-            self.0.cancel(&schedule, &earlier(None, &record)).await?;
-        }
-        let id = MessageId::new();
-        let pushed =
-            self.0.tasks.push(&schedule.partition, task(&schedule, id, found.now, found.now)).await?;
-        if schedule.running == Running::CancelOld {
-            // The next time cancels this one.
-            let note = |there: &mut Record| {
-                there.pushed = Some(id.to_string());
-                true
-            };
-            self.0.note(name, &record.revision, note).await?;
-        }
-        Ok(Some(pushed))
     }
 }
 

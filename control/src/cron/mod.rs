@@ -59,6 +59,7 @@ mod scheduler;
 mod segment;
 mod spec;
 mod start;
+mod steer;
 mod task;
 mod tick;
 mod timetable;

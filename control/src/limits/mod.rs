@@ -38,7 +38,7 @@ pub use keys::MAX_LIMITS;
 pub use limit::{Limit, Rate, Scope};
 pub use permits::{LimitPermits, PermitOptions};
 
-use crate::entry::{decode, encode, unchanged, update};
+use crate::entry::{decode, encode, unchanged, update, update_at};
 use crate::precondition::{Deleted, Precondition};
 use gate::PlaceRecord;
 use keeper::Keeper;
@@ -102,26 +102,35 @@ impl Limits {
         self.put_if(name, limit, &Precondition::Anything).await.map(drop)
     }
 
-    /// Sets a limit as [`put`](Self::put), if what is there is as expected. Returns the [tag](LimitInfo::tag) that it has then; `None` if it was not as expected,
-    /// and nothing is changed.
+    /// Sets a limit as [`put`](Self::put), if what is there is as expected. Returns what it wrote, also if somebody else has changed it since; `None` if it was not
+    /// as expected, and nothing is changed.
     ///
     /// # Errors
     /// As [`put`](Self::put). Where the server's may have set it, the same precondition may not hold any more.
-    pub async fn put_if(&self, name: &str, limit: &Limit, expected: &Precondition) -> Result<Option<String>> {
+    pub async fn put_if(
+        &self,
+        name: &str,
+        limit: &Limit,
+        expected: &Precondition,
+    ) -> Result<Option<LimitInfo>> {
         limit.check()?;
         let key = key_of(name)?;
         if self.store.get(&key).await?.value.is_none() {
             self.check_count().await?;
         }
-        update(&self.store, &key, |there| {
-            let before = there.map(read_or_replace).transpose()?.flatten();
+        // Looked at before, so that a failure leaves all as it is.
+        let places = self.places_of(name, limit.of()).await?;
+        update_at(&self.store, &key, |there| {
+            let entry = there.value.as_ref();
+            let before = entry.map(read_or_replace).transpose()?.flatten();
             let tag = before.as_ref().map(Record::tag);
-            if !expected.holds(there.is_some(), tag.as_deref()) {
+            if !expected.holds(entry.is_some(), tag.as_deref()) {
                 return Ok((None, None));
             }
-            let record = Record::put(limit, before);
-            let change = Change::put(key.clone(), unchanged(there), encode(&record)?);
-            Ok((Some(change), Some(record.tag())))
+            let mut record = Record::put(limit, before);
+            let change = Change::put(key.clone(), unchanged(entry), encode(&record)?);
+            record.holders.lapse(there.now);
+            Ok((Some(change), Some(LimitInfo::new(name, record, &places, there.now))))
         })
         .await
     }
@@ -152,11 +161,15 @@ impl Limits {
         let found = self.store.get(&key_of(name)?).await?;
         let Some(entry) = found.value else { return Ok(None) };
         let record = Record::of(&entry, found.now)?;
-        let places = match record.of {
-            Scope::Partition(_) => Vec::new(),
-            _ => self.places(&format!("{PLACES}{name}/")).await?,
-        };
+        let places = self.places_of(name, &record.of).await?;
         Ok(Some(LimitInfo::new(name, record, &places, found.now)))
+    }
+
+    async fn places_of(&self, name: &str, of: &Scope) -> Result<Vec<PlaceRecord>> {
+        match of {
+            Scope::Partition(_) => Ok(Vec::new()),
+            _ => self.places(&format!("{PLACES}{name}/")).await,
+        }
     }
 
     /// The first of the places whose keys begin so. Those that cannot be read are left out.

@@ -68,6 +68,30 @@ async fn a_schedule_is_stored_paused_or_live_as_it_is_to_be_and_runs_accordingly
 }
 
 #[tokio::test]
+async fn a_schedule_is_paused_resumed_or_run_only_as_it_is_expected() {
+    let bed = Bed::new();
+    let first = bed.scheduler.put(&schedule("@daily")).await.unwrap().revision;
+    let now = bed.scheduler.put(&schedule("@hourly")).await.unwrap().revision;
+    let (old, new) = (Precondition::Revision(vec![first]), Precondition::Revision(vec![now]));
+    assert_eq!(bed.scheduler.pause_if("a", &old).await.unwrap(), None);
+    assert_eq!(bed.scheduler.run_now_if("a", &old).await.unwrap(), None);
+    assert!(bed.done().await.is_empty() && !bed.scheduler.get("a").await.unwrap().unwrap().is_paused);
+    assert!(bed.scheduler.pause_if("a", &new).await.unwrap().unwrap().is_paused);
+    assert_eq!(bed.scheduler.resume_if("a", &old).await.unwrap(), None);
+    assert!(bed.scheduler.get("a").await.unwrap().unwrap().is_paused);
+    assert!(bed.scheduler.run_now_if("a", &new).await.unwrap().is_some());
+    assert_eq!(bed.done().await.len(), 1);
+    let resumed = bed.scheduler.resume_if("a", &new).await.unwrap().unwrap();
+    assert_eq!(bed.scheduler.get("a").await.unwrap().unwrap(), resumed);
+    assert_eq!(bed.scheduler.pause_if("a", &new).await.unwrap(), None, "it began anew");
+    for expected in [Precondition::Absent, Precondition::Present, Precondition::Anything] {
+        assert_eq!(bed.scheduler.pause_if("none", &expected).await.unwrap(), None);
+        assert_eq!(bed.scheduler.resume_if("none", &expected).await.unwrap(), None);
+        assert_eq!(bed.scheduler.run_now_if("none", &expected).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
 async fn the_largest_schedule_fits_however_its_bytes_are_written() {
     let bed = Bed::new();
     for byte in [0xff, 0, b'"'] {

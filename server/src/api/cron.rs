@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyqueue::PushOutcome;
+use anyqueue_control::Precondition;
 use anyqueue_control::cron::{ScheduleInfo, Timetable};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -14,6 +15,7 @@ use super::limits::Unreadable;
 use super::schedule::{Gap, OverlapHour, PutSchedule, Schedule, timetable};
 use crate::access;
 use crate::app::App;
+use crate::checked;
 use crate::etag::{Tagged, deletion, not_as_expected, precondition};
 use crate::noted;
 use crate::problem::{Answer, Problem};
@@ -102,10 +104,11 @@ pub(crate) async fn put(
 ) -> Answer<Tagged<Schedule>> {
     app.writable()?;
     let expected = precondition(&headers)?;
-    app.may_change_schedule(&name).await?;
-    let schedule = request.into_schedule(name.clone())?;
+    let (scheduler, schedule) = (app.scheduler()?, request.into_schedule(name.clone())?);
     access::check(schedule.partition.name())?;
-    let info = app.scheduler()?.put_if(&schedule, &expected).await?;
+    let schedule = &schedule;
+    let put = |expected| async move { scheduler.put_if(schedule, &expected).await };
+    let info = checked::schedule(&app, &name, &expected, put).await?;
     Ok(shown(&info.ok_or_else(|| not_as_expected("schedule", &name))?))
 }
 
@@ -129,8 +132,9 @@ pub(crate) async fn delete(
 ) -> Answer<StatusCode> {
     app.writable()?;
     let expected = precondition(&headers)?;
-    app.may_change_schedule(&name).await?;
-    let deleted = app.scheduler()?.delete_if(&name, &expected).await?;
+    let (scheduler, named) = (app.scheduler()?, name.as_str());
+    let delete = |expected| async move { Ok(checked::deleted(scheduler.delete_if(named, &expected).await?)) };
+    let deleted = checked::schedule(&app, named, &expected, delete).await?;
     deletion(deleted, not_as_expected("schedule", &name), unknown(&name))
 }
 
@@ -151,8 +155,9 @@ pub(crate) struct Ran {
 )]
 pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Ran>> {
     app.writable()?;
-    app.may_change_schedule(&name).await?;
-    let (outcome, id) = match app.scheduler()?.run_now(&name).await? {
+    let (scheduler, named) = (app.scheduler()?, name.as_str());
+    let run = |expected| async move { scheduler.run_now_if(named, &expected).await };
+    let (outcome, id) = match checked::schedule(&app, named, &Precondition::Present, run).await? {
         None => return Err(unknown(&name)),
         Some(PushOutcome::Stored(id)) => ("stored", Some(id)),
         Some(PushOutcome::Replaced(id)) => ("replaced", Some(id)),
@@ -170,9 +175,9 @@ pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -
 )]
 pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Schedule>> {
     app.writable()?;
-    app.may_change_schedule(&name).await?;
-    app.scheduler()?.pause(&name).await?;
-    found(&name, app.scheduler()?.get(&name).await?)
+    let (scheduler, named) = (app.scheduler()?, name.as_str());
+    let pause = |expected| async move { scheduler.pause_if(named, &expected).await };
+    found(named, checked::schedule(&app, named, &Precondition::Present, pause).await?)
 }
 
 /// Lets a paused schedule go on, from now: what was due meanwhile is not run.
@@ -186,9 +191,9 @@ pub(crate) async fn resume(
     Path(name): Path<String>,
 ) -> Answer<Tagged<Schedule>> {
     app.writable()?;
-    app.may_change_schedule(&name).await?;
-    app.scheduler()?.resume(&name).await?;
-    found(&name, app.scheduler()?.get(&name).await?)
+    let (scheduler, named) = (app.scheduler()?, name.as_str());
+    let resume = |expected| async move { scheduler.resume_if(named, &expected).await };
+    found(named, checked::schedule(&app, named, &Precondition::Present, resume).await?)
 }
 
 /// When would it come?

@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 
 use crate::access;
 use crate::app::App;
+use crate::checked;
 use crate::etag::{Tagged, deletion, not_as_expected, precondition};
-use crate::manage::{check_limit, may_change_limit, sees_limit};
+use crate::manage::{check_limit, sees_limit};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Path, millis, partition};
 
@@ -163,12 +164,6 @@ fn for_all(limit: limits::Limit) -> Answer<limits::Limit> {
     }
 }
 
-async fn one_of(store: &Store, name: &str) -> Answer<Tagged<Limit>> {
-    let info = store.get(name).await?.ok_or_else(|| unknown(name))?;
-    check_limit(&info)?;
-    Ok(Tagged(Limit::of(&info), info.tag))
-}
-
 /// Lists the limits, and who holds how much of them.
 #[utoipa::path(
     get, path = "/v1/limits", operation_id = "list_limits", tag = "limits",
@@ -189,7 +184,9 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<Limits>> {
     responses((status = 200, description = "The limit.", body = Limit, headers(("etag" = String, description = "Which content it has: for If-Match. Who holds how much is no part of it."))), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Limit>> {
-    one_of(&store(&app)?, &name).await
+    let info = store(&app)?.get(&name).await?.ok_or_else(|| unknown(&name))?;
+    check_limit(&info)?;
+    Ok(Tagged(Limit::of(&info), info.tag))
 }
 
 /// A limit to set: a cap, a rate, or both.
@@ -264,12 +261,11 @@ pub(crate) async fn put(
     app.writable()?;
     let (expected, limit) = (precondition(&headers)?, request.into_limit()?);
     let store = store(&app)?;
-    may_change_limit(&store, &name).await?;
-    let tag = store.put_if(&name, &limit, &expected).await?;
-    let tag = tag.ok_or_else(|| not_as_expected("limit", &name))?;
-    // The tag is of what was put, also if somebody else has changed it since.
-    let Tagged(limit, _) = one_of(&store, &name).await?;
-    Ok(Tagged(limit, tag))
+    let (limits, named, limit) = (&store, name.as_str(), &limit);
+    let put = |expected| async move { limits.put_if(named, limit, &expected).await };
+    let info = checked::limit(limits, named, &expected, put).await?;
+    let info = info.ok_or_else(|| not_as_expected("limit", named))?;
+    Ok(Tagged(Limit::of(&info), info.tag))
 }
 
 /// Deletes a limit, also one that cannot be read: workers see within seconds that there is none. With `If-Match` only the content that has that `ETag`.
@@ -292,7 +288,8 @@ pub(crate) async fn delete(
 ) -> Answer<StatusCode> {
     app.writable()?;
     let (expected, store) = (precondition(&headers)?, store(&app)?);
-    may_change_limit(&store, &name).await?;
-    let deleted = store.delete_if(&name, &expected).await?;
-    deletion(deleted, not_as_expected("limit", &name), unknown(&name))
+    let (limits, named) = (&store, name.as_str());
+    let delete = |expected| async move { Ok(checked::deleted(limits.delete_if(named, &expected).await?)) };
+    let deleted = checked::limit(limits, named, &expected, delete).await?;
+    deletion(deleted, not_as_expected("limit", named), unknown(named))
 }

@@ -18,6 +18,7 @@ use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{cut, moment, short};
 use crate::access;
 use crate::app::App;
+use crate::checked;
 use crate::etag::not_as_expected;
 use crate::noted;
 use crate::problem::{Answer, Problem};
@@ -156,9 +157,9 @@ pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Whi
     let name = which.name;
     let asked = async {
         app.writable()?;
-        app.may_change_schedule(&name).await?;
-        let there = app.scheduler()?.get(&name).await?;
-        there.ok_or_else(|| unknown(&name))
+        let there = app.scheduler()?.get(&name).await?.ok_or_else(|| unknown(&name))?;
+        access::check(there.schedule.partition.name())?;
+        Ok(there)
     };
     let info = match asked.await {
         Ok(info) => info,
@@ -187,7 +188,6 @@ pub(crate) async fn act(
     let done = async {
         app.writable()?;
         noted::detail("schedule", &which.name);
-        app.may_change_schedule(&which.name).await?;
         Ok(back("/cron", &done(&app, &action, &which).await?))
     };
     or_failed(&app, done.await)
@@ -196,19 +196,26 @@ pub(crate) async fn act(
 /// Does it, and says what came of it.
 async fn done(app: &App, action: &str, which: &Which) -> Answer<String> {
     let name = which.name.as_str();
-    let scheduler = app.scheduler()?;
+    let (scheduler, there) = (app.scheduler()?, &Precondition::Present);
+    let run = |expected| async move { scheduler.run_now_if(name, &expected).await };
+    let pause = |expected| async move { scheduler.pause_if(name, &expected).await };
+    let resume = |expected| async move { scheduler.resume_if(name, &expected).await };
+    let delete = |expected| async move { Ok(checked::deleted(scheduler.delete_if(name, &expected).await?)) };
     let (was_there, said) = match action {
-        "run" => match scheduler.run_now(name).await? {
+        "run" => match checked::schedule(app, name, there, run).await? {
             Some(PushOutcome::Duplicate(_)) => {
                 (true, "was not run: the task of an earlier time is still there")
             }
             outcome => (outcome.is_some(), "is pushed now, beside its times"),
         },
-        "pause" => (scheduler.pause(name).await?, "is paused: its times pass without a task"),
-        "resume" => (scheduler.resume(name).await?, "goes on, from now"),
-        "delete" => match scheduler.delete_if(name, &which.expected()).await? {
-            Deleted::NotExpected => return Err(not_as_expected("schedule", name)),
-            deleted => (deleted == Deleted::Done, "is deleted"),
+        "pause" => {
+            let paused = checked::schedule(app, name, there, pause).await?;
+            (paused.is_some(), "is paused: its times pass without a task")
+        }
+        "resume" => (checked::schedule(app, name, there, resume).await?.is_some(), "goes on, from now"),
+        "delete" => match checked::schedule(app, name, &which.expected(), delete).await? {
+            None => return Err(not_as_expected("schedule", name)),
+            Some(deleted) => (deleted == Deleted::Done, "is deleted"),
         },
         other => return Err(no_action(other)),
     };

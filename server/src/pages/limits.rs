@@ -15,8 +15,9 @@ use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
 use super::text::{moment, short};
 use crate::access;
 use crate::app::App;
+use crate::checked;
 use crate::etag::{deletion, not_as_expected};
-use crate::manage::{may_change_limit, sees_limit};
+use crate::manage::sees_limit;
 use crate::noted;
 use crate::problem::Problem;
 use crate::wire::{Path, Query};
@@ -96,8 +97,9 @@ pub(crate) async fn act(
         }
         let (name, store) = (&which.name, Limits::new(app.store()?.clone()));
         noted::detail("limit", name);
-        may_change_limit(&store, name).await?;
-        let deleted = store.delete_if(name, &which.expected()).await?;
+        let limits = &store;
+        let delete = |expected| async move { Ok(checked::deleted(limits.delete_if(name, &expected).await?)) };
+        let deleted = checked::limit(limits, name, &which.expected(), delete).await?;
         let gone = Problem::not_found(format!("there is no limit {name:?} any more"));
         deletion(deleted, not_as_expected("limit", name), gone)?;
         Ok(back("/limits", &format!("{name} is deleted.")))

@@ -34,6 +34,7 @@ mod pages;
 mod rights;
 mod shell;
 mod slow;
+mod steps;
 mod tasks;
 mod tls;
 mod transfer;
