@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyqueue::control::{Applied, Change, ControlStore, Expect, Key, Stamped, Version};
 use anyqueue::{Clock, Error, ErrorKind, Result};
-use anyqueue_worker::{Stage, TaskContext, Worker, resident_memory};
+use anyqueue_worker::{SlotUsage, Stage, TaskContext, Worker, resident_memory};
 
 use super::host::{has_ended, host_name, new_session};
 use super::kept::Kept;
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
 use super::usage::Usage;
-use super::watch::Watch;
+use super::watch::{Looked, Watch};
 use super::{Registry, kept_for, key_of};
 use crate::entry::{FORMAT, encode, unchanged, update};
 
@@ -99,6 +99,8 @@ pub struct Member {
     session: String,
     began: Instant,
     usage: Usage,
+    /// What it used at the end of the last round of looks, beside what others did.
+    beside: Option<Vec<SlotUsage>>,
     /// The content of the last beat that the store has taken.
     last: Option<Version>,
     /// Beats fail: said once.
@@ -127,6 +129,7 @@ impl Registry {
             session: new_session(),
             began: clock.now(),
             usage: Usage::new(worker, clock.now()),
+            beside: None,
             clock,
             last: None,
             is_cut_off: false,
@@ -176,9 +179,20 @@ impl Member {
             let late = self.clock.sleep(self.patience());
             let look = watch.look(&self.registry, &self.clock, Some(&self.key));
             let seen = tokio::select! { seen = look => seen, () = late => None };
-            if let Some(elsewhere) = seen {
-                self.worker.balance(self.usage.beside(&self.worker, &elsewhere));
+            if let Some(looked) = seen {
+                self.balance(looked);
             }
+        }
+    }
+
+    /// Tells the worker what others use. With many of them a round takes longer than that counts: so it is told again with each page, until the next round has
+    /// summed it up anew. What the worker uses itself is told as it was then, too: else it would make up several times for what it knows once.
+    fn balance(&mut self, looked: Looked) {
+        if let Looked::Round(elsewhere) = looked {
+            self.beside = Some(self.usage.beside(&self.worker, &elsewhere));
+        }
+        if let Some(beside) = &self.beside {
+            self.worker.balance(beside.clone());
         }
     }
 

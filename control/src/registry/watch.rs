@@ -13,15 +13,28 @@ use super::usage::Elsewhere;
 const WATCHERS: f64 = 8.0;
 /// How long a look may take of somebody who has nothing else to do.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// How often one page is tried in a row. Then the round begins anew: what cannot be looked at is not to keep others from being looked at.
+const TRIES: u32 = 3;
 
 /// Where somebody looks next, and when.
 #[derive(Debug)]
 pub(super) struct Watch {
     at: Instant,
     after: Option<Key>,
+    /// How often the next page was tried.
+    tries: u32,
     valid_for: Duration,
     /// What the workers of the pages so far use.
     elsewhere: Elsewhere,
+}
+
+/// How far a look has come.
+#[derive(Debug)]
+pub(super) enum Looked {
+    /// The round goes on.
+    Page,
+    /// It was the last page of a round: so much do all others use.
+    Round(Elsewhere),
 }
 
 impl Registry {
@@ -43,34 +56,39 @@ impl Watch {
         Self {
             at: now + valid_for.mul_f64(fastrand::f64()),
             after: None,
+            tries: 0,
             valid_for,
             elsewhere: Elsewhere::new(),
         }
     }
 
-    /// Looks through one page, if it is time to. What fails, another member or the next look makes up for. After the last page it returns what all others use.
+    /// Looks through one page, if it is time to. One that fails, or is dropped, is tried again with the next look: so a round of many pages ends, too.
     pub(super) async fn look(
         &mut self,
         registry: &Registry,
         clock: &Clock,
         own: Option<&Key>,
-    ) -> Option<Elsewhere> {
+    ) -> Option<Looked> {
         let now = clock.now();
         if now < self.at {
             return None;
         }
         self.at = now + self.valid_for;
-        let after = self.after.take();
-        if after.is_none() {
+        if self.tries >= TRIES {
+            (self.after, self.tries) = (None, 0);
+        }
+        self.tries += 1;
+        if self.after.is_none() {
             self.elsewhere.clear();
         }
-        let seen = registry.sweep_page(after, own).await.ok()?;
-        self.at = now + self.until_next(&seen);
+        let seen = registry.sweep_page(self.after.clone(), own).await.ok()?;
+        (self.at, self.tries) = (now + self.until_next(&seen), 0);
         for (partition, slots) in seen.elsewhere {
             *self.elsewhere.entry(partition).or_default() += slots;
         }
         self.after = seen.next;
-        self.after.is_none().then(|| std::mem::take(&mut self.elsewhere))
+        let is_last = self.after.is_none();
+        Some(if is_last { Looked::Round(std::mem::take(&mut self.elsewhere)) } else { Looked::Page })
     }
 
     /// Until the first of those seen will have been silent for too long, if it stays silent.
