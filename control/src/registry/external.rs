@@ -3,17 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::host::has_ended;
 use super::kept::Kept;
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
 use super::secret::{hashed, is_of};
 use super::{Registry, kept_for, key_of};
 use crate::entry::{FORMAT, decode, encode, unchanged, update};
-use anyqueue::control::{Applied, Change, Expect, Stamped};
+use anyqueue::control::{Applied, Change, Stamped};
 use anyqueue::{Error, ErrorKind, MessageId, Result};
 
 /// How often a change is tried that meets the changes of others.
-const ROUNDS: usize = 16;
+pub(super) const ROUNDS: usize = 16;
 /// The most bytes of what a worker says of its machine, and of its release.
 const MAX_TEXT_BYTES: usize = 256;
 /// For how long a beat may count.
@@ -30,7 +29,7 @@ pub struct External {
     partitions: Vec<String>,
     slots: usize,
     valid_for: Duration,
-    session: Option<String>,
+    pub(super) session: Option<String>,
 }
 
 impl External {
@@ -96,7 +95,7 @@ impl External {
         self.valid_for.saturating_add(kept_for(self.valid_for))
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let longest = self.host.len().max(self.version.len());
         if longest > MAX_TEXT_BYTES {
             let text =
@@ -110,7 +109,7 @@ impl External {
         Ok(())
     }
 
-    fn record(&self, session: &str) -> Record {
+    pub(super) fn record(&self, session: &str) -> Record {
         let mut record = Record {
             format: FORMAT,
             session: hashed(session),
@@ -147,21 +146,6 @@ impl fmt::Debug for External {
             .field("pid", &self.pid)
             .finish_non_exhaustive()
     }
-}
-
-/// What became of an admission.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Admission {
-    /// It is registered, and shows with this secret that it is the one.
-    Admitted {
-        /// The secret. The store has only its hash.
-        session: String,
-    },
-    /// A living worker has the name.
-    Taken(Box<WorkerInfo>),
-    /// What has the name cannot be read, and is not to be replaced.
-    Unreadable,
 }
 
 /// What a worker tells of itself with a beat.
@@ -206,51 +190,6 @@ pub struct Heard {
 }
 
 impl Registry {
-    /// Registers a worker for which somebody else will [beat](Self::beat). It takes the place of one that was silent for too long, of one whose process is seen to
-    /// have ended, and of what cannot be read.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for what it says of itself, or the server's: then it may be registered, until its first beat is missed.
-    pub async fn admit(&self, worker: &External) -> Result<Admission> {
-        self.admit_where(worker, |_| true).await
-    }
-
-    /// Registers a worker as [`admit`](Self::admit), where not everybody may replace everything. `may_replace` is asked of one whose beats still count though its
-    /// process seems to have ended: this machine sees no process of its number, which can be one of another container. Of what cannot be read it is asked with
-    /// `None`.
-    ///
-    /// # Errors
-    /// As [`admit`](Self::admit).
-    pub async fn admit_where(
-        &self,
-        worker: &External,
-        may_replace: impl Fn(Option<&WorkerInfo>) -> bool,
-    ) -> Result<Admission> {
-        worker.check()?;
-        let key = key_of(&worker.name)?;
-        let session = worker.session.clone().unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
-        let record = worker.record(&session);
-        for _ in 0..ROUNDS {
-            let change = Change::put(key.clone(), Expect::Absent, encode(&record)?).with_ttl(record.ttl());
-            let Stamped { value: applied, now } = self.store.apply(change).await?;
-            let Applied::Conflict(there) = applied else { return Ok(Admission::Admitted { session }) };
-            let Some(entry) = there else { continue };
-            match WorkerInfo::of(&worker.name, &entry) {
-                Ok(other) if other.is_lost(now) || (has_ended(&other) && may_replace(Some(&other))) => {
-                    self.bury(&entry, &other).await?;
-                }
-                Ok(other) => return Ok(Admission::Taken(Box::new(other))),
-                Err(_) if may_replace(None) => {
-                    let unread = Change::delete(key.clone(), unchanged(Some(&entry)));
-                    let _ = self.store.apply(unread).await?;
-                }
-                Err(_) => return Ok(Admission::Unreadable),
-            }
-        }
-        let text = format!("others change the entry of the worker {} all the time: try again", worker.name);
-        Err(Error::new(ErrorKind::Unavailable, text))
-    }
-
     /// Tells of a worker that was [admitted](Self::admit), and returns what it is to hear. `None`: it was silent for too long, was forgotten, or another one
     /// has its name: it has to register anew.
     ///

@@ -3,6 +3,7 @@
 //! Each worker has one entry of the [control store](anyqueue::control), `worker/<name>`, and writes it anew with each beat, in one round trip
 //! however many tasks it has. An order is written into that entry: then the next beat finds another content than it expects, and hears it.
 
+mod admit;
 mod external;
 mod host;
 mod keep;
@@ -20,7 +21,8 @@ use std::time::{Duration, SystemTime};
 use anyqueue::control::{Change, ControlStore, Entry, Key};
 use anyqueue::{Error, ErrorKind, MessageId, Result};
 
-pub use external::{Admission, Beat, External, Heard};
+pub use admit::Admission;
+pub use external::{Beat, External, Heard};
 pub use host::host_name;
 pub use kept::Kept;
 pub use member::{Ended, Member, MemberOptions};
