@@ -1,5 +1,7 @@
 //! A call, and what came of it, within bounds.
 
+use percent_encoding::percent_decode_str;
+
 use crate::tokens::Secret;
 
 /// The longest path that is kept; of a longer one, the beginning.
@@ -23,10 +25,11 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of whoever runs the service: where no tokens are asked for, or with one that the service was started with. A token within the path is left out.
+    /// A call of whoever runs the service: where no tokens are asked for, or with one that the service was started with. A token within the path is left out,
+    /// also a percent-encoded one.
     #[must_use]
     pub fn new(method: &str, path: &str) -> Self {
-        let hidden = path.split('/').map(without_secret).collect::<Vec<_>>().join("/");
+        let hidden = path.split('/').map(segment_without_secret).collect::<Vec<_>>().join("/");
         let (token, from) = (None, None);
         Self { token, from, method: cut(method, MAX_TEXT_BYTES), path: cut(&hidden, MAX_PATH_BYTES) }
     }
@@ -67,7 +70,7 @@ impl Outcome {
 
     /// Adds a queue, once; beyond [`MAX_QUEUES`] it is left out.
     pub fn add_queue(&mut self, name: &str) {
-        let name = cut(name, MAX_DETAIL_BYTES);
+        let name = cut(&without_secret(name), MAX_DETAIL_BYTES);
         if self.queues.len() < MAX_QUEUES && !self.queues.contains(&name) {
             self.queues.push(name);
         }
@@ -84,9 +87,25 @@ impl Outcome {
     }
 }
 
-/// Somebody may have put a token where its name belongs.
+/// Somebody may have put a token where a name belongs.
 fn without_secret(text: &str) -> String {
-    Secret::parse(text).map_or_else(|| text.to_owned(), |secret| format!("aq_{}_…", secret.name()))
+    secret_in(text).map_or_else(|| text.to_owned(), |secret| hidden(&secret))
+}
+
+/// The same of a part of a path, which is kept as it was sent, and decoded by whoever reads it.
+fn segment_without_secret(segment: &str) -> String {
+    let decoded = percent_decode_str(segment).decode_utf8_lossy();
+    secret_in(&decoded).map_or_else(|| segment.to_owned(), |secret| hidden(&secret))
+}
+
+fn hidden(secret: &Secret) -> String {
+    format!("aq_{}_…", secret.name())
+}
+
+/// A token with nothing beside it that could be part of one: a copied one may end with a space.
+fn secret_in(text: &str) -> Option<Secret> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    text.split(|c| !is_part(c)).find_map(Secret::parse)
 }
 
 fn cut(text: &str, bytes: usize) -> String {
@@ -107,6 +126,25 @@ mod tests {
         let call = Call::new("DELETE", &format!("/v1/tokens/{}", secret.text()));
         assert_eq!(call.path, "/v1/tokens/aq_ci_…");
         assert_eq!(Call::new("POST", "/v1/partitions/a_b/pause").path, "/v1/partitions/a_b/pause");
+    }
+
+    #[test]
+    fn a_token_is_left_out_however_it_is_written() {
+        let secret = Secret::random("ci").text();
+        let encoded = secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
+        let partly = secret.replace('_', "%5F");
+        let (copied, below) = (format!("{secret}%0A"), format!("x%2F{secret}"));
+        for written in [&encoded, &encoded.to_uppercase(), &partly, &copied, &below] {
+            let call = Call::new("POST", &format!("/v1/partitions/{written}/pause"));
+            assert_eq!(call.path, "/v1/partitions/aq_ci_…/pause", "{written}");
+        }
+        let mut outcome = Outcome::new(200);
+        outcome.add_queue(&secret);
+        outcome.add_detail("limit", &format!(" {secret}"));
+        assert_eq!(outcome.queues, ["aq_ci_…"]);
+        assert_eq!(outcome.details, [("limit".to_owned(), "aq_ci_…".to_owned())]);
+        let encoded_name = "/v1/cron/new%20year%ff";
+        assert_eq!(Call::new("PUT", encoded_name).path, encoded_name, "all else is kept as it was sent");
     }
 
     #[test]

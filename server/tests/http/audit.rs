@@ -174,12 +174,15 @@ async fn the_trail_holds_no_secret_and_nothing_of_a_body() {
     assert_eq!(form(&bed, "/login", &format!("token={token}")).await.status, 303);
     assert_eq!(form(&bed, "/login", &format!("token={ADMIN}")).await.status, 303);
     form(&bed, "/do/limits/delete", &format!("name={token}")).await;
+    let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
+    ask(&bed, &token, "DELETE", &format!("/v1/tokens/{encoded}"), &json!({})).await;
+    ask(&bed, &token, "POST", &format!("/v1/partitions/{encoded}/pause"), &json!({})).await.ok();
     let all = bed.queue.control().unwrap().list_all("audit/", 100).await.unwrap().value;
-    assert_eq!(all.len(), 7);
+    assert_eq!(all.len(), 9);
     let digits = token.rsplit_once('_').unwrap().1;
     for entry in all {
         let text = format!("{} {}", entry.key, String::from_utf8(entry.value.to_vec()).unwrap());
-        for hidden in [digits, ADMIN, "confidential"] {
+        for hidden in [digits, encoded.as_str(), ADMIN, "confidential"] {
             assert!(!text.contains(hidden), "{text}");
         }
     }
