@@ -10,7 +10,9 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 
 use crate::access::{Access, Who, forbidden, scope};
 use crate::app::App;
-use crate::noted;
+use crate::arriving::{Arriving, note_queue};
+use crate::followed::follow;
+use crate::noted::{self, Notes};
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 use crate::sessions::COOKIE;
@@ -40,7 +42,7 @@ impl Guard {
     }
 
     /// Who asks, if they may ask for this; and the entry in the audit trail, if it is to be there.
-    async fn admit(&self, request: &Parts) -> Answer<(Arc<Access>, Option<Entered>)> {
+    async fn admit(&self, request: &mut Parts) -> Answer<(Arc<Access>, Option<Entered>)> {
         self.check_origin(request)?;
         let route = request.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         let need = need(&request.method, route, &request.headers);
@@ -52,9 +54,11 @@ impl Guard {
         if !need.is_audited(&request.method) {
             return Ok((access, None));
         }
+        let notes = Notes::default();
+        note_queue(request, &notes).await;
         let peer = request.extensions.get::<Peer>().copied();
         let (method, path) = (request.method.as_str(), request.uri.path());
-        let entered = self.app.trail.begin(&access, peer, method, path).await?;
+        let entered = self.app.trail.begin(&access, peer, method, path, notes).await?;
         Ok((access, entered))
     }
 
@@ -120,17 +124,14 @@ fn is_same(origin: &HeaderValue, headers: &HeaderMap, uri: &Uri) -> bool {
 pub(crate) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let for_person = wants_page(&request);
     // A request with its body cannot be shared while the store is asked.
-    let (parts, body) = request.into_parts();
-    let mut response = match guard.admit(&parts).await {
-        Ok((access, entered)) => {
+    let (mut parts, body) = request.into_parts();
+    let mut response = match guard.admit(&mut parts).await {
+        Ok((access, None)) => scope(access, next.run(Request::from_parts(parts, body))).await,
+        Ok((access, Some(entered))) => {
+            let body = Arriving::of(body, entered.notes.clone());
             let answering = scope(access, next.run(Request::from_parts(parts, body)));
-            match entered {
-                None => answering.await,
-                Some(entered) => {
-                    let response = noted::scope(entered.notes.clone(), answering).await;
-                    entered.end_with(response).await
-                }
-            }
+            let response = noted::scope(entered.notes.clone(), answering).await;
+            follow(entered, response).await
         }
         Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() && for_person => {
             Redirect::to("/login").into_response()

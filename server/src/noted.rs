@@ -21,9 +21,22 @@ impl Notes {
         self.change(|outcome| outcome.add_detail(name, &value.to_string()));
     }
 
+    /// A queue that the request names.
+    pub(crate) fn queue(&self, name: &str) {
+        self.change(|outcome| outcome.add_queue(name));
+    }
+
+    /// What came of it whatever is answered, since nobody hears that.
+    pub(crate) fn decide(&self, status: u16) {
+        self.change(|outcome| outcome.status = status);
+    }
+
+    /// With this status, unless another one was decided.
     pub(crate) fn outcome(&self, status: u16) -> Outcome {
         let mut outcome = Outcome::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        outcome.status = status;
+        if outcome.status == 0 {
+            outcome.status = status;
+        }
         outcome
     }
 
@@ -44,7 +57,7 @@ pub(crate) fn current() -> Notes {
 
 /// A queue that the request names.
 pub(crate) fn queue(name: &str) {
-    let _ = NOTES.try_with(|notes| notes.change(|outcome| outcome.add_queue(name)));
+    let _ = NOTES.try_with(|notes| notes.queue(name));
 }
 
 /// The same of a name, an id or a count.

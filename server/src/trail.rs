@@ -1,18 +1,14 @@
 //! The audit trail: managing requests are entered before anything is done, and again with what came of them.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::control::ControlStore;
 use anyqueue_control::audit::{Audit, Begun, Call};
-use axum::body::Body;
 use axum::http::StatusCode;
-use axum::response::Response;
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::access::{Access, Who};
 use crate::noted::Notes;
@@ -21,23 +17,30 @@ use crate::problem::{Answer, Problem};
 
 /// How long the store may take to enter something.
 const DEADLINE: Duration = Duration::from_secs(3);
+/// The most requests that are being entered at once, with those whose clients have left meanwhile.
+const MAX_ENTERING: usize = 4096;
+/// What came of a request whose client left before it was answered: no status of HTTP, but the usual number for it.
+pub(crate) const LEFT: u16 = 499;
 
 /// Where managing requests are entered.
 pub(crate) struct Trail {
     audit: Option<Audit>,
+    room: Arc<Semaphore>,
 }
 
-/// A request that is entered.
+/// A request that is entered. Dropped before what came of it is entered, its client has left, which is entered then.
 pub(crate) struct Entered {
     audit: Audit,
-    begun: Begun,
+    /// Nothing once what came of it is being entered.
+    begun: Option<Begun>,
     pub(crate) notes: Notes,
 }
 
 impl Trail {
     /// The trail of this store; without one nothing is entered, nor by a service that only reads.
     pub(crate) fn new(store: Option<&ControlStore>, read_only: bool) -> Self {
-        Self { audit: store.filter(|_| !read_only).map(|store| Audit::new(store.clone())) }
+        let audit = store.filter(|_| !read_only).map(|store| Audit::new(store.clone()));
+        Self { audit, room: Arc::new(Semaphore::new(MAX_ENTERING)) }
     }
 
     /// Enters a request of somebody who may ask for it, before it does anything. `None` where there is no trail.
@@ -50,6 +53,7 @@ impl Trail {
         peer: Option<Peer>,
         method: &str,
         path: &str,
+        notes: Notes,
     ) -> Answer<Option<Entered>> {
         let Some(audit) = &self.audit else { return Ok(None) };
         let mut call = Call::new(method, path);
@@ -59,102 +63,64 @@ impl Trail {
         if let Some(Peer(address)) = peer {
             call = call.with_from(&address.to_string());
         }
-        let why = match tokio::time::timeout(DEADLINE, audit.begin(&call)).await {
-            Ok(Ok(begun)) => {
-                return Ok(Some(Entered { audit: audit.clone(), begun, notes: Notes::default() }));
-            }
-            Ok(Err(error)) => error.to_string(),
+        let Ok(place) = self.room.clone().try_acquire_owned() else {
+            return Err(refused("too many wait for it already"));
+        };
+        let (tell, mut told) = oneshot::channel();
+        let (audit, known) = (audit.clone(), notes.clone());
+        // Carried through if the client leaves: what is entered all the same is then dropped here, and so ended.
+        tokio::spawn(async move {
+            let begun = audit.begin(&call).await;
+            drop(place);
+            let _ = tell.send(begun.map(|begun| Entered { audit, begun: Some(begun), notes: known }));
+        });
+        let why = match tokio::time::timeout(DEADLINE, &mut told).await {
+            Ok(Ok(Ok(entered))) => return Ok(Some(entered)),
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_)) => "the service ends".to_owned(),
             Err(_) => "the store does not answer".to_owned(),
         };
-        tracing::warn!(why, "a request could not be entered in the audit trail, and was refused");
-        let text = "this cannot be entered in the audit trail now, so nothing was done: try again";
-        Err(Problem { retry: "safe", ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text) })
+        // The store may have it later: then it is dropped, by the other side or with this one.
+        notes.decide(StatusCode::SERVICE_UNAVAILABLE.as_u16());
+        Err(refused(&why))
     }
+}
+
+fn refused(why: &str) -> Problem {
+    tracing::warn!(why, "a request could not be entered in the audit trail, and was refused");
+    let text = "this cannot be entered in the audit trail now, so nothing was done: try again";
+    Problem { retry: "safe", ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text) }
 }
 
 impl Entered {
-    /// Enters what came of it. If that fails, the entry says on that it has begun.
-    pub(crate) async fn end(self, status: StatusCode) {
-        let outcome = self.notes.outcome(status.as_u16());
-        let why = match tokio::time::timeout(DEADLINE, self.audit.end(self.begun, &outcome)).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the store does not answer".to_owned(),
-        };
-        tracing::warn!(why, "what came of a request could not be entered in the audit trail");
-    }
-
-    /// Enters what came of it before the answer leaves; of an answer during which more is done, at its end.
-    pub(crate) async fn end_with(self, response: Response) -> Response {
-        let status = response.status();
-        if http_body::Body::size_hint(response.body()).exact().is_some() {
-            self.end(status).await;
-            return response;
-        }
-        response.map(|body| Body::new(Followed { body, status, end: End::Open(Some(Box::new(self))) }))
-    }
-}
-
-/// An answer during which more is done.
-struct Followed {
-    body: Body,
-    status: StatusCode,
-    end: End,
-}
-
-enum End {
-    /// Not yet; nothing once it was taken.
-    Open(Option<Box<Entered>>),
-    Entering(Pin<Box<dyn Future<Output = ()> + Send>>),
-    Entered,
-}
-
-impl http_body::Body for Followed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Self { body, status, end } = self.get_mut();
-        loop {
-            match end {
-                End::Open(entered) => {
-                    let entered = match ready!(Pin::new(&mut *body).poll_frame(context)) {
-                        Some(frame) => return Poll::Ready(Some(frame)),
-                        None => entered.take(),
-                    };
-                    *end = match entered {
-                        Some(entered) => End::Entering(Box::pin(entered.end(*status))),
-                        None => End::Entered,
-                    };
-                }
-                End::Entering(entering) => {
-                    ready!(entering.as_mut().poll(context));
-                    *end = End::Entered;
-                }
-                End::Entered => return Poll::Ready(None),
-            }
+    /// Enters what came of it, also if whoever waits for that goes away. If it fails, the entry says on that it has begun.
+    pub(crate) async fn end(mut self, status: StatusCode) {
+        if let Some(ending) = self.ending(status.as_u16()) {
+            // It ends early only with the service.
+            let _ = tokio::spawn(ending).await;
         }
     }
 
-    fn is_end_stream(&self) -> bool {
-        matches!(self.end, End::Entered)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn ending(&mut self, status: u16) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let (begun, audit, outcome) = (self.begun.take()?, self.audit.clone(), self.notes.outcome(status));
+        Some(async move {
+            let why = match tokio::time::timeout(DEADLINE, audit.end(begun, &outcome)).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "the store does not answer".to_owned(),
+            };
+            tracing::warn!(why, "what came of a request could not be entered in the audit trail");
+        })
     }
 }
 
-impl Drop for Followed {
-    /// The client has gone away before the end: what was done until then is entered.
+impl Drop for Entered {
     fn drop(&mut self) {
-        let End::Open(entered) = &mut self.end else { return };
-        if let (Some(entered), Ok(runtime)) = (entered.take(), Handle::try_current()) {
-            entered.notes.detail("cut", "the client did not read to the end");
-            runtime.spawn(entered.end(self.status));
+        let Ok(runtime) = Handle::try_current() else { return };
+        let has_failed = std::thread::panicking();
+        let status = if has_failed { StatusCode::INTERNAL_SERVER_ERROR.as_u16() } else { LEFT };
+        if let Some(ending) = self.ending(status) {
+            runtime.spawn(ending);
         }
     }
 }
@@ -163,51 +129,59 @@ impl Drop for Followed {
 mod tests {
     use anyqueue::Queue;
     use anyqueue_memory::MemoryQueue;
-    use axum::response::IntoResponse as _;
-    use futures_util::{StreamExt as _, stream};
 
     use super::*;
 
-    async fn entered() -> (Entered, Audit) {
+    fn trail() -> (Trail, Audit) {
         let store = Queue::new(MemoryQueue::new()).unwrap().control().unwrap();
-        let (trail, access) = (Trail::new(Some(&store), false), Access::everything(Who::Anybody));
-        let entered = trail.begin(&access, None, "POST", "/v1/tasks/bulk").await.unwrap().unwrap();
-        (entered, Audit::new(store))
+        (Trail::new(Some(&store), false), Audit::new(store))
     }
 
-    async fn status(audit: &Audit) -> Option<(u16, usize)> {
-        let outcome = audit.list(None, 1).await.unwrap().entries.remove(0).outcome?;
-        Some((outcome.status, outcome.details.len()))
-    }
-
-    #[tokio::test]
-    async fn what_came_of_a_long_answer_is_entered_at_its_end() {
-        let (entered, audit) = entered().await;
-        let lines = stream::iter([Ok::<_, std::io::Error>("a"), Ok("b")]);
-        let response = entered.end_with(Body::from_stream(lines).into_response()).await;
-        let mut frames = response.into_body().into_data_stream();
-        assert_eq!(
-            (frames.next().await.unwrap().unwrap(), frames.next().await.unwrap().unwrap()),
-            ("a".into(), "b".into())
-        );
-        assert_eq!(status(&audit).await, None, "it goes on");
-        assert!(frames.next().await.is_none());
-        assert_eq!(status(&audit).await, Some((200, 0)));
-    }
-
-    #[tokio::test]
-    async fn of_an_answer_that_is_not_read_to_its_end_that_is_entered() {
-        let (entered, audit) = entered().await;
-        let lines = stream::iter([Ok::<_, std::io::Error>("a")]).chain(stream::pending());
-        let response = entered.end_with(Body::from_stream(lines).into_response()).await;
-        let mut frames = response.into_body().into_data_stream();
-        frames.next().await.unwrap().unwrap();
-        drop(frames);
+    /// What came of the newest request, once that is entered: its status and queues.
+    async fn outcome(audit: &Audit) -> (u16, Vec<String>) {
         let ended = async {
-            while status(&audit).await != Some((200, 1)) {
+            loop {
+                let entry = audit.list(None, 1).await.unwrap().entries.pop();
+                if let Some(outcome) = entry.and_then(|entry| entry.outcome) {
+                    return (outcome.status, outcome.queues);
+                }
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_handler_panics_is_entered_as_failed() {
+        let (trail, audit) = trail();
+        let access = Access::everything(Who::Anybody);
+        let entered = trail.begin(&access, None, "POST", "/", Notes::default()).await.unwrap().unwrap();
+        let handler = tokio::spawn(async move {
+            let _entered = entered;
+            assert!(std::hint::black_box(false), "on purpose");
+        });
+        assert!(handler.await.unwrap_err().is_panic());
+        assert_eq!(outcome(&audit).await.0, 500);
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_while_it_is_being_entered_is_entered_as_gone() {
+        let (trail, audit) = trail();
+        let (access, notes) = (Access::everything(Who::Anybody), Notes::default());
+        notes.queue("mail");
+        let mut begin = Box::pin(trail.begin(&access, None, "POST", "/v1/partitions/mail/pause", notes));
+        assert!(futures_util::poll!(&mut begin).is_pending());
+        drop(begin);
+        assert_eq!(outcome(&audit).await, (LEFT, vec!["mail".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn no_more_are_entered_at_once_than_there_is_room_for() {
+        let (mut trail, audit) = trail();
+        trail.room = Arc::new(Semaphore::new(0));
+        let access = Access::everything(Who::Anybody);
+        let refused = trail.begin(&access, None, "POST", "/", Notes::default()).await;
+        assert_eq!(refused.err().map(|problem| problem.status), Some(503));
+        assert!(audit.list(None, 1).await.unwrap().entries.is_empty());
     }
 }

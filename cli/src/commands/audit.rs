@@ -22,7 +22,8 @@ Examples:
 
 Each request to a service that changes something by the right manage or admin is there, and each person who entered with a
 token: not pushes, pulls and settlements, and not what other commands do. `operator` is whoever needs no token, or has one of
---token-file; `begun` has no outcome yet, or the service ended before. The last 10000 are kept, for 90 days.
+--token-file; `begun` has no outcome yet, or the service ended before; the client of one with 499 left before the answer. The
+last 10000 are kept, for 90 days.
 
 Services on RabbitMQ and SQS keep it where --control-url says. Exit code 4: there is none.")]
 pub(crate) struct Audit {

@@ -44,7 +44,7 @@ pub(crate) struct Managed {
     method: String,
     /// The path, without what follows a `?`.
     path: String,
-    /// The status of the answer; nothing if it is under way, or the service or the client ended meanwhile: then it may have been done or not.
+    /// The status of the answer; 499 if the client left before it, and nothing if it is under way, or the service ended meanwhile: then it may have been done or not.
     status: Option<u16>,
     /// The queues that it named.
     partitions: Vec<String>,

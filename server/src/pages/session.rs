@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::shell::{Shell, failed, page as answer, with_status};
 use crate::app::App;
+use crate::noted::Notes;
 use crate::peer::Peer;
 use crate::sessions::COOKIE;
 
@@ -45,7 +46,7 @@ pub(crate) async fn enter(
     };
     // Whoever has no token leaves no entry: they could fill the trail.
     let peer = peer.map(|Extension(peer)| peer);
-    match app.trail.begin(&access, peer, "POST", "/login").await {
+    match app.trail.begin(&access, peer, "POST", "/login", Notes::default()).await {
         Ok(Some(entered)) => entered.end(StatusCode::SEE_OTHER).await,
         Ok(None) => {}
         Err(problem) => return failed(&app, &problem),

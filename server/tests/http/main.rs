@@ -24,6 +24,7 @@ mod filters;
 mod forms;
 mod guard;
 mod jobs;
+mod left;
 mod limits;
 mod manage;
 mod mistakes;
