@@ -3,13 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyqueue::adapter::{ControlStorage, Forward, Storage, async_trait};
 use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Stamped};
-use anyqueue::{Page, Queue, Result};
+use anyqueue::{Error, ErrorKind, Page, Queue, Result};
 use anyqueue_control::audit::{Audit, Call, KEPT, MAX_ENTRIES, Outcome};
 use anyqueue_memory::MemoryQueue;
+use futures_util::future::join_all;
 use tokio::sync::Barrier;
 
 fn store() -> ControlStore {
@@ -53,12 +55,15 @@ async fn a_call_is_entered_before_and_after_with_who_when_and_from_where() {
 
 #[tokio::test]
 async fn there_are_never_more_than_so_many_and_the_newest_come_first() {
-    let store = store();
+    let store = Queue::new(Counting::new()).unwrap().control().unwrap();
     let audit = Audit::new(store.clone());
-    let more = 5;
-    for number in 1..=MAX_ENTRIES + more {
+    // Some at a time, also together.
+    let more = 60;
+    for number in 1..=MAX_ENTRIES {
         let _ = audit.begin(&call(number)).await.unwrap();
     }
+    let late: Vec<_> = (MAX_ENTRIES + 1..=MAX_ENTRIES + more).map(call).collect();
+    let _ = join_all(late.iter().map(|call| audit.begin(call))).await;
     let most = usize::try_from(MAX_ENTRIES).unwrap();
     assert_eq!(store.list_all("audit/", 2 * most).await.unwrap().value.len(), most);
     let (mut seen, mut before) = (Vec::new(), None);
@@ -144,6 +149,111 @@ async fn of_two_that_see_the_same_number_free_each_enters_its_call() {
     let entries = one.list(None, 10).await.unwrap().entries;
     let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(paths, BTreeSet::from(["/1", "/2"]));
+}
+
+/// A store that takes a moment for changes, counts its calls for them, and may fail.
+#[derive(Debug)]
+struct Counting {
+    memory: MemoryQueue,
+    changed: Arc<AtomicUsize>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Counting {
+    fn new() -> Self {
+        Self { memory: MemoryQueue::new(), changed: Arc::default(), fails: Arc::default() }
+    }
+}
+
+impl Forward for Counting {
+    fn inner(&self) -> &dyn Storage {
+        &self.memory
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl ControlStorage for Counting {
+    async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
+        self.memory.get(keys).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
+        self.memory.list(prefix, page).await
+    }
+
+    async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        self.changed.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::AccessDenied, "this store is locked"));
+        }
+        self.memory.apply(changes).await
+    }
+}
+
+#[tokio::test]
+async fn calls_that_come_at_once_are_entered_together_each_as_its_own() {
+    let counting = Counting::new();
+    let changed = counting.changed.clone();
+    let store = Queue::new(counting).unwrap().control().unwrap();
+    let audit = Audit::new(store);
+    let begin = |number: u64| {
+        let audit = &audit;
+        async move { audit.begin(&call(number)).await.unwrap() }
+    };
+    let begun = join_all((1..=50).map(begin)).await;
+    assert_eq!(changed.load(Ordering::SeqCst), 2, "the first one, and then all that came meanwhile");
+    for (begun, status) in begun.into_iter().zip(1..) {
+        audit.end(begun, &Outcome::new(status)).await.unwrap();
+    }
+    let entries = audit.list(None, 100).await.unwrap().entries;
+    assert_eq!(entries.len(), 50);
+    for entry in entries {
+        let status = entry.outcome.unwrap().status;
+        assert_eq!((entry.number, entry.path), (u64::from(status), format!("/{status}")), "in order");
+    }
+    changed.store(0, Ordering::SeqCst);
+    let _ = join_all((1..=500).map(begin)).await;
+    assert_eq!(changed.load(Ordering::SeqCst), 12, "a call of the store has room for 49");
+}
+
+#[tokio::test]
+async fn of_those_that_cannot_be_entered_together_each_is_told() {
+    let counting = Counting::new();
+    let fails = counting.fails.clone();
+    let audit = Audit::new(Queue::new(counting).unwrap().control().unwrap());
+    fails.store(true, Ordering::SeqCst);
+    let begin = |number: u64| {
+        let audit = &audit;
+        async move { audit.begin(&call(number)).await }
+    };
+    let refused = join_all((1..=20).map(begin)).await;
+    assert!(refused.iter().all(|one| one.as_ref().is_err_and(|e| e.kind() == ErrorKind::AccessDenied)));
+    fails.store(false, Ordering::SeqCst);
+    let _ = begin(1).await.unwrap();
+    assert_eq!(audit.list(None, 100).await.unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn who_leaves_while_others_wait_holds_up_none_of_them() {
+    let counting = Counting::new();
+    let audit = Audit::new(Queue::new(counting).unwrap().control().unwrap());
+    let calls: Vec<_> = (1..=4).map(call).collect();
+    let mut waiting: Vec<_> = calls.iter().map(|call| Box::pin(audit.begin(call))).collect();
+    for one in &mut waiting {
+        assert!(futures_util::poll!(one).is_pending());
+    }
+    // The one that writes, and one that waits.
+    drop(waiting.remove(0));
+    drop(waiting.remove(1));
+    assert!(join_all(waiting).await.iter().all(Result::is_ok));
+    let entries = audit.list(None, 10).await.unwrap().entries;
+    let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
+    assert!(paths.is_superset(&BTreeSet::from(["/2", "/4"])) && !paths.contains("/3"), "{paths:?}");
 }
 
 #[tokio::test]

@@ -3,48 +3,33 @@
 //! Each call is one entry of the [control store](anyqueue::control), `audit/<number>`, written *before* anything is done, and completed with what came of it
 //! after. A number is taken by whoever finds nothing under it, so that instances that write at once lose none. The keys count down, so that the newest come
 //! first. Who takes a number deletes the one [`MAX_ENTRIES`] below it, so there are never more of them; and each ends by itself after [`KEPT`].
+//! Calls that come at once are entered together.
 
+mod begun;
 mod call;
 mod keys;
 mod record;
+mod together;
 
 use std::sync::Arc;
 
-use anyqueue::control::{Applied, Change, ControlStore, Expect, MAX_CONTROL_CHANGES, Version};
-use anyqueue::{Error, ErrorKind, Page, Result};
-use tokio::sync::Mutex;
+use anyqueue::control::{Change, ControlStore, Expect, MAX_CONTROL_CHANGES};
+use anyqueue::{Error, Page, Result};
 
+pub use begun::{Begun, KEPT, MAX_ENTRIES};
 pub use call::{Call, MAX_DETAIL_BYTES, MAX_DETAILS, MAX_PATH_BYTES, MAX_QUEUES, Outcome};
 pub use record::AuditEntry;
 
 use crate::entry::encode;
 use keys::{AUDIT, key_of, number_of};
 use record::Record;
-
-/// The most entries: of more, the oldest go.
-pub const MAX_ENTRIES: u64 = 10_000;
-/// For how long an entry is kept.
-pub const KEPT: std::time::Duration = std::time::Duration::from_hours(24 * 90);
-/// So many entries below the oldest are deleted with each new one: those that were left there by calls that were cut off in the middle.
-const PURGED: u64 = 2;
-/// How often a number is tried for, while other instances take them.
-const ROUNDS: usize = 64;
+use together::Together;
 
 /// The trail in a control store.
 #[derive(Clone, Debug)]
 pub struct Audit {
     store: ControlStore,
-    /// Those of one process take their numbers in turn: only other processes are in the way.
-    turn: Arc<Mutex<()>>,
-}
-
-/// A call that is entered, and not yet known to have ended.
-#[derive(Clone, Debug)]
-#[must_use = "what came of it is to be entered too"]
-pub struct Begun {
-    number: u64,
-    version: Version,
-    record: Record,
+    together: Arc<Together>,
 }
 
 /// A page of the trail.
@@ -63,35 +48,18 @@ impl Audit {
     /// The trail of a store.
     #[must_use]
     pub fn new(store: ControlStore) -> Self {
-        Self { store, turn: Arc::default() }
+        Self { store, together: Arc::default() }
     }
 
-    /// Enters a call that is about to be made.
+    /// Enters a call that is about to be made. Those that come while others are being entered are entered together, in one call of the store.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if others take each number first, or the server's. Then it may have been entered.
+    ///
+    /// # Cancellation
+    /// A call whose future is dropped may be entered or not, and so may twice be those that were being entered together with it.
     pub async fn begin(&self, call: &Call) -> Result<Begun> {
-        let _turn = self.turn.lock().await;
-        for _ in 0..ROUNDS {
-            let newest = self.store.list(AUDIT, Page::of(1)).await?;
-            let last = newest.value.first().map(|entry| number_of(&entry.key)).transpose()?.unwrap_or(0);
-            let Some(number) = last.checked_add(1) else { return Err(keys::unreadable(last)) };
-            let record = Record::new(call, newest.now);
-            let put = Change::put(key_of(number)?, Expect::Absent, encode(&record)?).with_ttl(KEPT);
-            let Some(version) = put.version() else { continue };
-            let mut changes = vec![put];
-            for place in 0..PURGED {
-                if let Some(old) = number.checked_sub(MAX_ENTRIES + place).filter(|old| *old > 0) {
-                    changes.push(Change::delete(key_of(old)?, Expect::Any));
-                }
-            }
-            let applied = self.store.apply_all(changes).await?.value;
-            if applied.first().is_some_and(Applied::is_done) {
-                return Ok(Begun { number, version, record });
-            }
-        }
-        let text = "others enter calls into the audit trail all the time: try again";
-        Err(Error::new(ErrorKind::Unavailable, text))
+        self.together.begin(&self.store, call).await
     }
 
     /// Enters what came of a call. One that is not there any more is left so.
