@@ -1,5 +1,6 @@
 //! What an export wrote, set anew: line by line, each with an answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyqueue_control::Precondition;
@@ -14,6 +15,7 @@ use super::schedule::PutSchedule;
 use super::transfer::Line;
 use crate::app::App;
 use crate::etag::not_as_expected;
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Items, Query, answers, partition};
 
@@ -46,6 +48,32 @@ pub(crate) enum Imported {
     },
 }
 
+impl Imported {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Skipped => "skipped",
+            Self::Error { .. } => "failed",
+        }
+    }
+}
+
+/// How much became of what, for the audit trail.
+#[derive(Default)]
+struct Tally(BTreeMap<&'static str, BTreeMap<&'static str, usize>>);
+
+impl Tally {
+    /// Noted with each line: whoever asked may leave before the next one.
+    fn add(&mut self, what: &'static str, imported: &Imported) {
+        let of = self.0.entry(what).or_default();
+        *of.entry(imported.as_str()).or_default() += 1;
+        let counts: Vec<_> = of.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+        noted::detail(what, counts.join(", "));
+    }
+}
+
 /// Sets what an export wrote, line by line, in place of what has the same names; what it does not name stays. Each line has an answer of its own, in order.
 /// The same again changes nothing, so one that was cut can be repeated. Up to 1000 lines; send more in parts. `dry_run` sets nothing, also on a service that only
 /// reads.
@@ -62,18 +90,35 @@ pub(crate) async fn import(
     if !how.dry_run {
         app.writable()?;
     }
-    let mut all = Vec::with_capacity(items.len());
+    noted::detail("dry run", if how.dry_run { "nothing was changed" } else { "no" });
+    let (mut all, mut tally) = (Vec::with_capacity(items.len()), Tally::default());
     // In order, one after the other: of two lines with one name the last counts.
     for item in items {
-        let imported = set(&app, item, how.dry_run).await;
-        all.push(imported.unwrap_or_else(|problem| Imported::Error { problem }));
+        let line = serde_json::from_value(item);
+        let what = line.as_ref().map_or("other lines", what);
+        let imported = match line {
+            Ok(line) => set(&app, line, how.dry_run).await,
+            Err(error) => Err(Problem::invalid(format!("no line of an export: {error}"))),
+        };
+        let imported = imported.unwrap_or_else(|problem| Imported::Error { problem });
+        tally.add(what, &imported);
+        all.push(imported);
     }
     Ok(answers(&all, lines))
 }
 
-async fn set(app: &App, item: Value, dry: bool) -> Answer<Imported> {
-    let line = serde_json::from_value(item);
-    match line.map_err(|error| Problem::invalid(format!("no line of an export: {error}")))? {
+/// What a line is about, in the audit trail.
+fn what(line: &Line) -> &'static str {
+    match line {
+        Line::Schedule { .. } => "schedules",
+        Line::Limit { .. } => "limits",
+        Line::Pause { .. } => "pauses",
+        Line::Unreadable { .. } | Line::End { .. } => "other lines",
+    }
+}
+
+async fn set(app: &App, line: Line, dry: bool) -> Answer<Imported> {
+    match line {
         Line::Schedule { name, paused, put } => schedule(app, name, paused, *put, dry).await,
         Line::Limit { name, put } => limit(app, &name, &put.into_limit()?, dry).await,
         Line::Pause { partition: name } => pause(app, &name, dry).await,

@@ -1,5 +1,6 @@
 //! The management of a queue of notifications.
 
+use anyqueue_control::audit::Audit;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
@@ -7,10 +8,10 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, memory};
 use crate::client::Answer;
 
-const PATH: &str = "/management/queue/notifications";
+pub(crate) const PATH: &str = "/management/queue/notifications";
 
 /// The name of a task of a tenant.
-fn name(parts: &[&str]) -> String {
+pub(crate) fn name(parts: &[&str]) -> String {
     let encoded = |part: &&str| if part.is_empty() { "\"\"".to_owned() } else { BASE64.encode(part) };
     parts.iter().map(encoded).collect::<Vec<_>>().join(":")
 }
@@ -106,6 +107,37 @@ async fn a_tenants_tasks_are_deleted_and_nobody_elses() {
     assert_eq!(ask(&bed, "DELETE", "", &T1).await.status, 204);
     assert_eq!(ask(&bed, "DELETE", "?taskStatus=succeeded", &[]).await.status, 204, "there is none");
     assert_eq!(ask(&bed, "GET", "/count", &[]).await.ok(), 3);
+}
+
+#[tokio::test]
+async fn the_audit_trail_says_which_were_deleted_and_how_many() {
+    let bed = furnished().await;
+    // Somebody holds the one that waits.
+    let held = bed.pull("notifications").await;
+    let audit = Audit::new(bed.queue.control().unwrap());
+    let details = async |query: &str, tenant: &[(&str, &str)]| {
+        assert_eq!(ask(&bed, "DELETE", query, tenant).await.status, 204);
+        let outcome = audit.list(None, 1).await.unwrap().entries.remove(0).outcome.unwrap();
+        assert_eq!(outcome.queues, ["notifications"]);
+        outcome.details.into_iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
+    };
+    let correlated = [T1[0], T1[1], ("fiware-correlator", "c1")];
+    assert_eq!(
+        details("?taskStatus=failed", &correlated).await,
+        [
+            "fiware-service: t1",
+            "fiware-servicepath: /a",
+            "fiware-correlator: c1",
+            "status: failed",
+            "deleted: 1",
+            "ends deleted: 0"
+        ]
+    );
+    let named = ["fiware-service: t1", "fiware-servicepath: /a", "status: any"];
+    assert_eq!(details("", &T1).await, [&named[..], &["deleted: 0", "ends deleted: 1"]].concat());
+    assert!(held["id"].is_string());
+    let nobody = ["fiware-service: none", "fiware-servicepath: none", "status: any"];
+    assert_eq!(details("", &[]).await, [&nobody[..], &["deleted: 1", "ends deleted: 0"]].concat());
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! What people have set, out of one service and into another.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyqueue::Queue;
+use anyqueue_control::audit::Audit;
 use anyqueue_control::tokens::{Rights, Tokens};
 use anyqueue_memory::MemoryQueue;
 use serde_json::{Value, json};
@@ -151,6 +153,29 @@ async fn a_bad_line_is_answered_by_itself_and_harms_no_other() {
         b"{\"what\":\"limit\",\"name\":\"torn\",\"put\":{\"partition\":\"mail\",\"cap\":5}}\n{\"what\":\"lim";
     assert_eq!(bed.client.send("POST", "/v1/import", &[LINES], torn).await.status, 400);
     assert_eq!(export(&bed).await, set, "a body that is cut sets nothing");
+}
+
+#[tokio::test]
+async fn the_audit_trail_says_of_an_import_whether_it_was_tried_only_and_how_much_it_put() {
+    let (bed, mut lines) = filled().await;
+    lines.push(json!({ "what": "limit", "name": "new", "put": { "partition": "mail", "cap": 5 } }));
+    lines.push(json!({ "what": "limit", "name": "", "put": { "partition": "mail", "cap": 5 } }));
+    lines.push(json!(17));
+    let audit = Audit::new(bed.queue.control().unwrap());
+    for (path, dry) in [("/v1/import?dry_run=true", "nothing was changed"), ("/v1/import", "no")] {
+        send(&bed, path, &lines).await;
+        let outcome = audit.list(None, 1).await.unwrap().entries.remove(0).outcome.unwrap();
+        let details: BTreeMap<_, _> =
+            outcome.details.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let expected = [
+            ("dry run", dry),
+            ("schedules", "2 unchanged"),
+            ("limits", "1 created, 1 failed, 2 unchanged"),
+            ("pauses", "1 unchanged"),
+            ("other lines", "1 failed, 1 skipped"),
+        ];
+        assert_eq!(details, BTreeMap::from(expected), "{path}");
+    }
 }
 
 #[tokio::test]

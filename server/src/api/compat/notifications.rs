@@ -16,11 +16,14 @@ use super::tenant::Tenant;
 use crate::access;
 use crate::app::App;
 use crate::bulk::{Action, Bulk};
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Query, partition};
 
 /// The queue, unless another one is named.
 const QUEUE: &str = "notifications";
+/// What became of a task whose message or dead letter was deleted, and what the audit trail calls their number.
+const DELETED: &str = "deleted";
 /// The most that is counted.
 const MAX_COUNT: u64 = 1_000_000;
 /// The most that one request deletes of what lives or is dead, and of what has ended: the ids of the former are remembered meanwhile.
@@ -143,19 +146,22 @@ pub(crate) async fn delete(
     headers: HeaderMap,
 ) -> Answer<StatusCode> {
     app.writable()?;
-    let partition = which.partition()?;
-    let filter = which.filter(Some(Tenant::of(&headers)?.prefix()));
+    let (partition, tenant) = (which.partition()?, Tenant::of(&headers)?);
+    let filter = which.filter(Some(tenant.prefix()));
+    note(&which, &tenant);
     let Ok(_permit) = app.bulk.clone().try_acquire_owned() else {
         return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
     };
-    let mut handled = 0;
+    let (mut handled, mut deleted) = (0, 0);
     // Nothing of what has ended alone has a message.
     if Action::Delete.concerns_any(&filter.states) {
         let queue = app.queue.clone();
         let mut bulk =
             Bulk::new(queue, partition.clone(), filter.clone(), Action::Delete, MAX_DELETED, false)?;
-        while bulk.next().await?.is_some() {
+        while let Some(task) = bulk.next().await? {
             handled += 1;
+            deleted += u64::from(task.outcome == DELETED);
+            noted::detail(DELETED, deleted);
         }
     }
     let ended = if app.queue.keeps_ends() {
@@ -163,10 +169,20 @@ pub(crate) async fn delete(
     } else {
         0
     };
+    noted::detail("ends deleted", ended);
     if handled == MAX_DELETED || ended == MAX_DELETED {
         return Err(Problem::busy("more than were deleted at once may be left: send it again"));
     }
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Notes for the audit trail what is to be deleted, and that nothing is yet.
+fn note(which: &Which, tenant: &Tenant) {
+    for (header, value) in tenant.headers() {
+        noted::detail(header, value);
+    }
+    noted::detail("status", which.status.map_or("any", Status::as_str));
+    noted::detail(DELETED, 0);
 }
 
 fn found(app: &App, which: &Which, headers: &HeaderMap) -> Answer<TaskStream> {

@@ -36,6 +36,17 @@ impl Tenant {
         *self == Self::default()
     }
 
+    /// The headers with what they say, for people; the correlator only if there is one.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        fn said(text: &str) -> &str {
+            if text.is_empty() { "none" } else { text }
+        }
+        let correlator = Some((CORRELATOR, self.correlator.as_str())).filter(|(_, text)| !text.is_empty());
+        [(SERVICE, said(&self.service)), (SERVICE_PATH, said(&self.service_path))]
+            .into_iter()
+            .chain(correlator)
+    }
+
     /// How the names of its tasks begin: each part in base64, the correlator only if there is one. A unique part always follows, so that what ends here with a
     /// separator is no other tenant's whose name is longer.
     pub(crate) fn prefix(&self) -> String {
