@@ -20,6 +20,7 @@ mod cut;
 mod deep;
 mod etags;
 mod external;
+mod failing;
 mod filters;
 mod forms;
 mod guard;
