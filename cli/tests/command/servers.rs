@@ -76,6 +76,11 @@ async fn a_brokers_way(url: &str) {
     let create = ["tokens", "create", "mailer", "--right", "push"];
     let nowhere = bed.run(&create).await.ended_with(1);
     assert!(nowhere.err.contains("(unsupported)") && nowhere.err.contains("--control-url"), "{nowhere:?}");
+    #[cfg(feature = "serve")]
+    {
+        let serve = bed.run(&["serve", "--listen", "127.0.0.1:0", "--require-tokens"]).await.ended_with(2);
+        assert!(serve.err.contains("tokens are required, and this backend keeps none"), "{serve:?}");
+    }
     let control = ["--control-url", "sqlite:control.db"];
     bed.ok(&[&create[..], &control].concat()).await;
     bed.ok(&[&["tokens", "delete", "mailer"][..], &control].concat()).await;

@@ -1,19 +1,66 @@
-//! The audit trail: each managing request leaves one entry, and no other request leaves any.
+//! The audit trail: each managing request leaves one entry, and no other request leaves any; on each backend that keeps one.
 
 use std::sync::atomic::Ordering;
 
 use anyqueue_control::audit::{Audit, AuditEntry};
 use anyqueue_server::ServerBuilder;
+use anyqueue_testkit::{Postgres, Redis, provide};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::away::leaving;
 use crate::bed::{Bed, memory};
 use crate::client::Answer;
+use crate::place::{Place, apart};
 use crate::rights::{ADMIN, ask, create, needed};
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const ID: &str = "00000000-0000-0000-0000-000000000000";
+
+macro_rules! on_each_backend {
+    ($($test:ident,)*) => {
+        mod on_memory {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(super::Place::Memory(super::memory())).await;
+            })*
+        }
+
+        #[tokio::test]
+        async fn on_sqlite() {
+            $({
+                let folder = tempfile::tempdir().unwrap();
+                let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
+                $test(Place::At(url)).await;
+            })*
+        }
+
+        #[tokio::test]
+        async fn on_postgres() {
+            let server = provide(Postgres::new()).await.unwrap();
+            let Some(url) = server.url() else { return };
+            let mut place = apart(url, "schema");
+            $($test(place()).await;)*
+        }
+
+        #[tokio::test]
+        async fn on_redis() {
+            let server = provide(Redis::new()).await.unwrap();
+            let Some(url) = server.url() else { return };
+            let mut place = apart(url, "prefix");
+            $($test(place()).await;)*
+        }
+    };
+}
+
+on_each_backend![
+    each_managing_request_leaves_one_entry_and_no_other_leaves_any,
+    forms_of_pages_are_entered_and_looking_and_working_are_not,
+    an_entry_says_who_when_from_where_what_and_what_came_of_it,
+    the_trail_holds_no_secret_and_nothing_of_a_body,
+    of_two_instances_that_manage_at_once_no_entry_is_lost,
+    a_service_that_only_reads_enters_nothing_and_shows_what_others_entered,
+];
 
 fn closed(builder: ServerBuilder) -> ServerBuilder {
     builder.token(ADMIN)
@@ -34,9 +81,8 @@ async fn form(bed: &Bed, path: &str, body: &str) -> Answer {
     bed.client.send("POST", path, &[("authorization", bearer.as_str()), FORM], body.as_bytes()).await
 }
 
-#[tokio::test]
-async fn each_managing_request_leaves_one_entry_and_no_other_leaves_any() {
-    let bed = Bed::with(memory(), closed).await;
+async fn each_managing_request_leaves_one_entry_and_no_other_leaves_any(place: Place) {
+    let bed = Bed::with(place.open().await, closed).await;
     let description: Value = serde_json::from_str(&anyqueue_server::openapi()).unwrap();
     for (path, methods) in description["paths"].as_object().unwrap() {
         for (method, request) in methods.as_object().unwrap() {
@@ -59,9 +105,8 @@ async fn each_managing_request_leaves_one_entry_and_no_other_leaves_any() {
     }
 }
 
-#[tokio::test]
-async fn forms_of_pages_are_entered_and_looking_and_working_are_not() {
-    let bed = Bed::with(memory(), closed).await;
+async fn forms_of_pages_are_entered_and_looking_and_working_are_not(place: Place) {
+    let bed = Bed::with(place.open().await, closed).await;
     let push = json!([{ "payload": "1" }, { "payload": "2" }]);
     ask(&bed, ADMIN, "POST", "/v1/partitions/mail/messages", &push).await.ok();
     let pulled = ask(&bed, ADMIN, "POST", "/v1/pull", &json!({ "partitions": ["mail"] })).await.ok();
@@ -115,9 +160,8 @@ async fn forms_of_pages_are_entered_and_looking_and_working_are_not() {
     }
 }
 
-#[tokio::test]
-async fn an_entry_says_who_when_from_where_what_and_what_came_of_it() {
-    let bed = Bed::with(memory(), closed).await;
+async fn an_entry_says_who_when_from_where_what_and_what_came_of_it(place: Place) {
+    let bed = Bed::with(place.open().await, closed).await;
     let ops = create(&bed, "ops", &["manage", "push"], &["mail", "eu.*"]).await;
     for queue in ["mail", "eu.west"] {
         ask(&bed, &ops, "POST", &format!("/v1/partitions/{queue}/messages"), &json!({ "payload": "x" }))
@@ -163,9 +207,8 @@ async fn an_entry_says_who_when_from_where_what_and_what_came_of_it() {
     assert_eq!((rest["entries"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)));
 }
 
-#[tokio::test]
-async fn the_trail_holds_no_secret_and_nothing_of_a_body() {
-    let bed = Bed::with(memory(), closed).await;
+async fn the_trail_holds_no_secret_and_nothing_of_a_body(place: Place) {
+    let bed = Bed::with(place.open().await, closed).await;
     let token = create(&bed, "ops", &["admin"], &["*"]).await;
     let cron = json!({ "spec": "0 0 * * *", "partition": "mail", "payload": "confidential" });
     ask(&bed, &token, "PUT", "/v1/cron/nightly", &cron).await.ok();
@@ -188,11 +231,9 @@ async fn the_trail_holds_no_secret_and_nothing_of_a_body() {
     }
 }
 
-#[tokio::test]
-async fn of_two_instances_that_manage_at_once_no_entry_is_lost() {
+async fn of_two_instances_that_manage_at_once_no_entry_is_lost(place: Place) {
     const EACH: usize = 20;
-    let queue = memory();
-    let (one, other) = (Bed::over(queue.clone()).await, Bed::over(queue).await);
+    let (one, other) = (Bed::over(place.open().await).await, Bed::over(place.open().await).await);
     let body = json!({});
     let all = (0..EACH).flat_map(|_| [&one, &other]);
     let answers = join_all(all.map(|bed| bed.client.post("/v1/partitions/mail/pause", &body))).await;
@@ -223,12 +264,10 @@ async fn what_cannot_be_entered_is_refused_before_anything_is_done() {
     assert!(bed.queue.is_paused("mail").await.unwrap());
 }
 
-#[tokio::test]
-async fn a_service_that_only_reads_enters_nothing_and_shows_what_others_entered() {
-    let queue = memory();
-    let bed = Bed::over(queue.clone()).await;
+async fn a_service_that_only_reads_enters_nothing_and_shows_what_others_entered(place: Place) {
+    let bed = Bed::over(place.open().await).await;
     bed.client.post("/v1/partitions/mail/pause", &json!({})).await.ok();
-    let reads = Bed::with(queue, |builder| builder.read_only(true)).await;
+    let reads = Bed::with(place.open().await, |builder| builder.read_only(true)).await;
     assert_eq!(reads.client.post("/v1/partitions/mail/resume", &json!({})).await.status, 403);
     let shown = reads.client.get("/v1/audit").await.ok();
     assert_eq!(shown["entries"].as_array().unwrap().len(), 1);

@@ -1,11 +1,50 @@
 //! Who may ask.
 
-use anyqueue::CancellationToken;
+use std::sync::Arc;
+
+use anyqueue::adapter::{Capabilities, ControlStorage, Forward, QueueStorage as _, Storage};
+use anyqueue::{CancellationToken, ErrorKind};
+use anyqueue_memory::MemoryQueue;
 use anyqueue_server::{Server, ServerError};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::bed::{Bed, memory};
+use crate::bed::{Bed, memory, over};
+
+/// A backend that keeps no control entries, and so no tokens.
+#[derive(Debug)]
+struct Bare(MemoryQueue, Capabilities);
+
+impl Forward for Bare {
+    fn inner(&self) -> &dyn Storage {
+        &self.0
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.1
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_requires_tokens_is_not_built_where_none_can_be_kept() {
+    let memory_queue = MemoryQueue::new();
+    let capabilities = Capabilities { control: false, ..memory_queue.capabilities().clone() };
+    let bare = over(Arc::new(Bare(memory_queue, capabilities)));
+    let required = || Server::builder(bare.clone()).require_tokens(true);
+    let refused = required().build().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    let why = refused.to_string();
+    assert!(why.contains("tokens are required, and this backend keeps none"), "{why}");
+    assert!(why.contains("the control store of another backend"), "what helps: {why}");
+    // Each of the two helps.
+    required().token("correct-horse-battery").build().await.unwrap();
+    required().control(memory().control().unwrap()).build().await.unwrap();
+    Server::builder(bare).build().await.unwrap();
+}
 
 #[tokio::test]
 async fn a_service_that_others_could_reach_does_not_begin_without_tokens() {

@@ -33,6 +33,7 @@ mod notifications;
 mod openapi;
 mod overdue;
 mod pages;
+mod place;
 mod rights;
 mod shell;
 mod slow;
