@@ -52,16 +52,22 @@ case $lease in *[!0-9]* | '' | ?????* | [012]) wrong "-l $lease: give it a numbe
 [ -n "$name" ] || name="worker.sh $(uname -n) $$ $(od -An -N4 -tx4 /dev/urandom | tr -d ' ')"
 
 dir=$(mktemp -d) || exit 1
-ticker='' child='' call='' stopping='' tick='' received='' delay=1
+ticker='' child='' call='' cutter='' stopping='' tick='' received='' delay=1
 tidy() {
-    for pid in $ticker $child $call; do kill "$pid" 2>/dev/null; done
+    for pid in $ticker $child $call $cutter; do kill "$pid" 2>/dev/null; done
     # They might write there yet.
     [ -z "$ticker$call" ] || wait $ticker $call 2>/dev/null
     rm -rf "$dir"
 }
+# cut PID: ends a call, also one that has only just begun: a signal that comes before a process has become another program may be lost on it.
+cut() {
+    kill "$1" 2>/dev/null
+    (sleep 1; kill "$1") >/dev/null 2>&1 &
+    cutter=$!
+}
 trap tidy EXIT
 # What is under way is finished; a pull that waits, and a pause, are cut.
-trap 'stopping=yes; [ -z "$call" ] || kill "$call" 2>/dev/null' TERM INT HUP
+trap 'stopping=yes; [ -z "$call" ] || cut "$call"' TERM INT HUP
 trap 'tick=yes' ALRM
 
 # The token is read from a file: what stands in a command line, everybody on the machine can see.
@@ -90,8 +96,10 @@ finish() {
         # Some shells tell of a process that was ended by a signal.
         wait "$1" 2>/dev/null
         code=$?
-        [ "$code" -gt 128 ] && kill -0 "$1" 2>/dev/null || return 0
+        [ "$code" -gt 128 ] && kill -0 "$1" 2>/dev/null || break
     done
+    [ -z "$cutter" ] || kill "$cutter" 2>/dev/null
+    cutter=''
 }
 
 # A pause, which a signal to stop ends.
@@ -105,13 +113,14 @@ nap() {
 # ask PATH SECONDS [cut]: sends what stands in $dir/body, and sets $status; 000 for no answer. The answer is in $dir/answer. With `cut`, a signal to stop ends it.
 ask() {
     : >"$dir/answer"
+    : >"$dir/status"
     curl --silent --max-time "$2" --header "@$dir/headers" --header 'content-type: application/json' \
         --data-binary "@$dir/body" --output "$dir/answer" --write-out '%{http_code}' "$url$1" >"$dir/status" &
     asked=$!
     if [ "${3:-}" = cut ]; then
         call=$asked
         # A signal that came before that was noted.
-        [ -z "$stopping" ] || kill "$asked" 2>/dev/null
+        [ -z "$stopping" ] || cut "$asked"
     fi
     finish "$asked"
     call=''
