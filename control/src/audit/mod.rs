@@ -54,7 +54,7 @@ impl Audit {
     /// Enters a call that is about to be made. Those that come while others are being entered are entered together, in one call of the store.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if others take each number first, or the server's. Then it may have been entered.
+    /// [`Unavailable`](anyqueue::ErrorKind::Unavailable) if others take each number first, or the server's. Then it may have been entered.
     ///
     /// # Cancellation
     /// A call whose future is dropped may be entered or not, and so may twice be those that were being entered together with it.
