@@ -1,8 +1,8 @@
 //! Which tasks are meant, as an address says it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyqueue::{TaskFilter, TaskPage, TaskState, TaskStream};
+use anyqueue::{Queue, TaskCount, TaskFilter, TaskPage, TaskState, TaskStream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -116,6 +116,29 @@ pub(crate) const LOOK: Duration = Duration::from_millis(120);
 /// The first of them, as far as they are found in time.
 pub(crate) async fn first(mut found: TaskStream, limit: usize) -> Answer<TaskPage> {
     Ok(found.page(limit, LOOK).await?)
+}
+
+/// For so long tasks are counted that no index knows.
+pub(crate) const COUNT_FOR: Duration = Duration::from_secs(5);
+/// So many of them are held at once.
+const COUNTED_AT_ONCE: usize = 1000;
+
+/// How many match, up to a cap; where that has to read them, as many as are found in time.
+pub(crate) async fn counted(queue: &Queue, name: &str, filter: &TaskFilter, cap: u64) -> Answer<TaskCount> {
+    if !filter.scans() {
+        return Ok(queue.count_tasks(name, filter, cap).await?);
+    }
+    let (mut found, begun) = (queue.tasks(name, filter.clone())?, Instant::now());
+    let mut value = 0;
+    while value < cap {
+        let left = usize::try_from(cap - value).unwrap_or(usize::MAX);
+        let page = found.page(left.min(COUNTED_AT_ONCE), COUNT_FOR.saturating_sub(begun.elapsed())).await?;
+        value += page.tasks.len() as u64;
+        if !page.more {
+            return Ok(TaskCount { value, exact: !page.unfinished });
+        }
+    }
+    Ok(TaskCount { value, exact: false })
 }
 
 /// What to say for `before` to go on behind what was looked at, if the time was over among what has ended.

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::messages::Deleted;
 use crate::access;
 use crate::app::App;
-use crate::filter::{Filter, first, further};
+use crate::filter::{Filter, counted, first, further};
 use crate::manage::{self, unknown};
 use crate::noted;
 use crate::problem::{Answer, Problem};
@@ -186,18 +186,18 @@ fn lines(
 pub(crate) struct Count {
     /// How many; at least as many, if not exact.
     value: u64,
-    /// Whether all were counted: else the count stopped at its cap.
+    /// Whether all were counted: else the count stopped at its cap or, where no index knows the filter, after five seconds.
     exact: bool,
 }
 
-/// Counts tasks, up to a cap.
+/// Counts tasks, up to a cap; where no index knows the filter, for at most five seconds.
 #[utoipa::path(
     get, path = "/v1/tasks/count", operation_id = "count_tasks", tag = "tasks", params(Filter),
     responses((status = 200, description = "How many.", body = Count))
 )]
 pub(crate) async fn count(State(app): State<Arc<App>>, Query(filter): Query<Filter>) -> Answer<Json<Count>> {
     let cap = filter.cap.unwrap_or(10_000).min(MAX_COUNT);
-    let count = app.queue.count_tasks(filter.partition.as_str(), &filter.build()?, cap).await?;
+    let count = counted(&app.queue, &filter.partition, &filter.build()?, cap).await?;
     Ok(Json(Count { value: count.value, exact: count.exact }))
 }
 

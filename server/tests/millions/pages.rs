@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue_testkit::ends::{PARTITION, RARE_KIND, REASON, WORKER};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::Bed;
 use crate::browser::{Browser, Scripts};
@@ -12,6 +12,8 @@ use crate::stream;
 
 /// For the first page over HTTP.
 const ANSWER: Duration = Duration::from_millis(200);
+/// For a count that has to read them, which stops after five seconds.
+const COUNT: Duration = Duration::from_secs(10);
 /// For the first paint in a browser.
 const PAINT: Duration = Duration::from_millis(500);
 /// Each is tried so often: what else the machine does only adds time, so the quickest one counts.
@@ -87,6 +89,15 @@ async fn answered(bed: &Bed, case: &Case) {
     }
 }
 
+/// A count that has to read all of them stops in time, and says that it did.
+async fn counted(bed: &Bed) {
+    let began = Instant::now();
+    let count = bed.client.get(&format!("/v1/tasks/count?partition={PARTITION}&kind=nothing")).await.ok();
+    println!("a count that has to read all of them: {:?}, {count}", began.elapsed());
+    assert!(began.elapsed() < COUNT, "it took {:?}", began.elapsed());
+    assert_eq!(count, json!({ "value": 0, "exact": false }));
+}
+
 async fn painted(browser: &Browser, case: &Case) {
     let path = format!("/tasks?partition={PARTITION}&{}", case.filter);
     let mut all = Vec::new();
@@ -113,6 +124,7 @@ async fn ten_million_ended_tasks_are_looked_at_as_quickly_as_a_few() {
     }
     let count = bed.client.get(&format!("/v1/tasks/count?partition={PARTITION}")).await.ok();
     assert_eq!((&count["value"], &count["exact"]), (&10_000.into(), &false.into()));
+    counted(&bed).await;
     if let Some(browser) = Browser::open(&bed, Scripts::On).await {
         for case in cases() {
             painted(&browser, &case).await;

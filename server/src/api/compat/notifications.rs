@@ -16,6 +16,7 @@ use super::tenant::Tenant;
 use crate::access;
 use crate::app::App;
 use crate::bulk::{Action, Bulk};
+use crate::filter::counted;
 use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Query, partition};
@@ -122,8 +123,12 @@ pub(crate) async fn count(
 ) -> Answer<Json<u64>> {
     let tenant = Tenant::of(&headers)?;
     let filter = which.filter((!tenant.is_nobody()).then(|| tenant.prefix()));
-    let count = app.queue.count_tasks(which.partition()?, &filter, MAX_COUNT).await?;
-    Ok(Json(count.value))
+    let count = counted(&app.queue, which.partition()?.name(), &filter, MAX_COUNT).await?;
+    if count.exact || count.value == MAX_COUNT {
+        return Ok(Json(count.value));
+    }
+    // The answer is a number alone: it cannot say that it is too small.
+    Err(Problem::busy(format!("more than can be counted in time, at least {}: ask for less", count.value)))
 }
 
 /// Deletes the tasks of a tenant: their messages, dead letters and ends. What somebody holds is left alone.
