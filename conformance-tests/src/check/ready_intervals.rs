@@ -48,6 +48,14 @@ impl ReadyInterval<'_> {
     }
 }
 
+/// When a hold ends.
+fn end_of(hold: &Hold<'_>) -> Span {
+    match hold.fate {
+        Fate::Settled(_, span) => span,
+        Fate::Lapsed | Fate::Unknown => Span { from: hold.sure_until, to: hold.over_by },
+    }
+}
+
 impl<'a> Timeline<'a> {
     /// All intervals of a message that certainly were.
     pub(crate) fn ready_intervals(&self, message: usize, life: &Life<'a>) -> Vec<ReadyInterval<'a>> {
@@ -56,7 +64,8 @@ impl<'a> Timeline<'a> {
         }
         let mut intervals: Vec<_> =
             life.arrivals.iter().filter_map(|arrival| self.after_push(message, arrival)).collect();
-        intervals.extend(self.holds_of(life).filter_map(|hold| self.after_hold(hold, life.content()?)));
+        let alone = self.holds_of(life).filter(|hold| !self.is_shared(hold, life));
+        intervals.extend(alone.filter_map(|hold| self.after_hold(hold, life.content()?)));
         for (interval, after) in &mut intervals {
             (interval.until, interval.until_second) = self.first_takings(life, interval, *after);
         }
@@ -119,6 +128,13 @@ impl<'a> Timeline<'a> {
             *place == hold.place && open.from < hold.span.to && open.to > begun.from
         };
         self.others_at_work || self.open_pulls.iter().any(claimed)
+    }
+
+    /// Whether another one may hold the message when this one returns it, and go on holding it.
+    fn is_shared(&self, hold: &Hold<'a>, life: &Life<'a>) -> bool {
+        let (mine, end) = (hold.delivered.delivery, end_of(hold));
+        let mut others = self.holds_of(life).filter(|other| other.delivered.delivery != mine);
+        !self.rules.exclusive && others.any(|other| other.span.from <= end.to && end_of(other).to >= end.from)
     }
 
     fn after_push(&self, message: usize, arrival: &Arrival<'a>) -> Option<(ReadyInterval<'a>, Duration)> {
