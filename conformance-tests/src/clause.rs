@@ -85,6 +85,7 @@ clauses! {
     EntryCompared: "a change is made if the entry is as it expects, and else returns what is there",
     EntriesListed: "entries are listed by prefix, in the order of their keys, each once",
     EntryLapses: "an entry lapses by the server's clock, to the millisecond",
+    EndsCounted: "each end is counted once, in its minute",
 }
 
 impl Clause {
@@ -131,7 +132,7 @@ mod tests {
     fn clauses_are_numbered_from_one() {
         assert_eq!(Clause::from_number(1), Some(Clause::Stored));
         assert_eq!(Clause::from_number(43), Some(Clause::Unsupported));
-        assert_eq!([Clause::from_number(0), Clause::from_number(57)], [None, None]);
+        assert_eq!([Clause::from_number(0), Clause::from_number(58)], [None, None]);
         assert!(Clause::ALL.iter().zip(1..).all(|(clause, number)| clause.number() == number));
     }
 

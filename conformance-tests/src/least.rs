@@ -40,6 +40,7 @@ pub const EVERYTHING: &[Need] = &[
     Need::WholeGroups,
     Need::Ledger,
     Need::AtomicLedger,
+    Need::Series,
     Need::DeliveryCount,
     Need::AtomicMoves,
     Need::ConfirmedSettlements,
@@ -80,7 +81,7 @@ pub const CLOUD: &[Need] = &[
 ];
 /// What a queue service with ordered groups can give. It keeps a group together within one queue, so there are no levels, which would
 /// be several; a returned message is the first of its group, which is what [`Need::Groups`] asks for, but there is no front between
-/// groups. And it drops duplicates without telling them from what it stores, so that no pusher could be told.
+/// groups. And it remembers deduplication keys for a time, whatever became of their messages.
 pub const CLOUD_FIFO: &[Need] = &[
     Need::ServerAges,
     Need::GroupOrder,
@@ -89,6 +90,8 @@ pub const CLOUD_FIFO: &[Need] = &[
     Need::Exclusive,
     Need::PostponeDelay,
     Need::Groups,
+    Need::Dedup,
+    Need::DedupWindow,
     Need::DeliveryCount,
     Need::ConfirmedSettlements,
     Need::ReadyCounts,

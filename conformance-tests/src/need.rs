@@ -76,6 +76,8 @@ needs! {
     Dedup: "deduplication", |c| c.dedup != Dedup::None;
     /// Deduplication that ends with the message.
     DedupWhileLive: "deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive;
+    /// Deduplication that lasts for a time.
+    DedupWindow: "deduplication for a time after the push", |c| matches!(c.dedup, Dedup::Window(_));
     /// Pushes that change what waits with their key.
     OnDuplicate: "pushes that change what waits with their key", |c| c.on_duplicate;
     /// Moves in one step. Moves in several steps may overtake each other.
@@ -90,6 +92,8 @@ needs! {
     Ledger: "a ledger of the ends of tasks", |c| c.ledger.is_some();
     /// The ends of tasks, stored in one step with their settlements.
     AtomicLedger: "a ledger in one step with the settlement", |c| c.ledger == Some(MoveGuarantee::Atomic);
+    /// The ends of tasks, counted by the minute.
+    Series: "counts of ends by the minute", |c| c.series;
     /// Small shared entries with versions and times to live.
     Control: "a control store", |c| c.control;
     /// Successors with the end of a delivery.

@@ -1,11 +1,13 @@
 //! A storage that passes every call on unchanged and writes it into the case's history.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
     AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
     Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
+    PushQueueStorage, QueueStorage, RawDelivery, SeriesCell, SeriesKey, Settlement, Storage, TaskEnd,
+    async_trait,
 };
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
@@ -365,6 +367,15 @@ impl LedgerQueueStorage for Recorder {
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.keeper()?.purge_ended(limit).await
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.keeper()?.series(partition, minutes, page).await
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

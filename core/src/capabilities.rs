@@ -76,6 +76,9 @@ pub struct Capabilities {
     /// ([`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage)), and whether both are one step: if it is
     /// [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle, or a lost lease, leaves an end of what has not ended. `None`: it keeps none.
     pub ledger: Option<MoveGuarantee>,
+    /// Whether ends are [counted by the minute](crate::adapter::LedgerQueueStorage::series), in the step that stores them. Only with a
+    /// [`ledger`](Self::ledger).
+    pub series: bool,
     /// Whether it keeps small shared entries: [`ControlStorage`](crate::control::ControlStorage).
     pub control: bool,
     /// Sizes and batch limits.
@@ -271,7 +274,9 @@ pub enum Dedup {
     None,
     /// While a message with the key lives in the partition (waiting, delayed or leased; death frees the key).
     WhileLive,
-    /// For this long after the first push, whatever became of it.
+    /// For this long after the first push, whatever became of it. The repetition is not stored; that it is one may remain untold: it may be
+    /// answered as [`Stored`](crate::PushOutcome::Stored) too. Only pushes are compared: a move, a redrive or a
+    /// [successor](crate::adapter::Settlement::then) is never dropped for its key.
     Window(Duration),
 }
 

@@ -103,7 +103,11 @@ pub use clock::{Clock, ClockSetter, ManualClock, Skew};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
 pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageState, Page};
 pub use io::IoThread;
-pub use ledger::{EndState, Keep, MAX_LOG_BYTES, MAX_RESULT_BYTES, Task, TaskCount, TaskFilter, TaskState};
+pub use ledger::{
+    EndState, HISTOGRAM_BUCKETS, Histogram, Keep, MAX_COUNTED_TIME, MAX_LOG_BYTES, MAX_RESULT_BYTES,
+    MAX_SERIES_STEPS, SERIES_KEPT, SeriesQuery, SeriesRow, SeriesStep, Task, TaskCount, TaskFilter,
+    TaskState,
+};
 pub use lifecycle::Health;
 pub use message::{
     Headers, MAX_KEY_BYTES, MessageData, MessageId, OnDuplicate, RESERVED_HEADER_PREFIX, TaskOptions, When,

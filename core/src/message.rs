@@ -142,6 +142,9 @@ pub struct TaskOptions {
     /// Members of a group are handed out one at a time, in push order. At most [`MAX_KEY_BYTES`] bytes.
     pub group: Option<Arc<str>>,
     /// While a message with this key lives in the partition, pushing another returns `Duplicate`. At most [`MAX_KEY_BYTES`] bytes.
+    ///
+    /// On a backend that declares a [`Window`](crate::adapter::Dedup::Window), as a FIFO queue of SQS does, what is pushed with the key within so long after
+    /// the first push is dropped, also if the first is done, and may be answered as `Stored`.
     pub dedup_key: Option<Arc<str>>,
     /// What becomes of this message if the key is taken.
     pub on_duplicate: OnDuplicate,

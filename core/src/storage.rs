@@ -324,7 +324,8 @@ pub struct Settlement {
     /// [`successors`](crate::adapter::Capabilities::successors) are declared.
     pub then: Vec<Successor>,
     /// What the ledger keeps of the task, stored together with the removal of the message; only with [`Action::Remove`], in a live partition, and
-    /// where a [`ledger`](crate::adapter::Capabilities::ledger) is declared.
+    /// where a [`ledger`](crate::adapter::Capabilities::ledger) is declared. Where [`series`](crate::adapter::Capabilities::series) are, one that is
+    /// [kept for no time](TaskEnd::is_kept) or comes with a move to the dead letters too, to be counted and not stored.
     pub end: Option<Arc<TaskEnd>>,
 }
 
@@ -340,6 +341,23 @@ impl Settlement {
     pub fn with_then(mut self, then: Vec<Successor>) -> Self {
         self.then = then;
         self
+    }
+
+    /// The end that is to be stored with it.
+    #[must_use]
+    pub fn stored_end(&self) -> Option<&Arc<TaskEnd>> {
+        self.end.as_ref().filter(|end| self.action == Action::Remove && end.is_kept())
+    }
+
+    /// The end that is to be [counted](crate::adapter::LedgerQueueStorage::series) with it.
+    #[must_use]
+    pub fn counted_end(&self) -> Option<&Arc<TaskEnd>> {
+        let ends = match &self.action {
+            Action::Remove => true,
+            Action::Move { to, .. } => to.is_dead_letters(),
+            _ => false,
+        };
+        self.end.as_ref().filter(|_| ends)
     }
 
     /// Sets [`end`](Self::end).

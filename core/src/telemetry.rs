@@ -9,7 +9,7 @@
 //! | `anyqueue_settled_total` | counter | backend | settlements confirmed |
 //! | `anyqueue_successors_total` | counter | backend | messages that confirmed settlements brought, duplicates among them included |
 //! | `anyqueue_lost_total` | counter | backend | settlements and extensions that came too late |
-//! | `anyqueue_ledger_dropped_total` | counter | backend | ends that a [ledger beside](crate::Beside) the queue did not keep |
+//! | `anyqueue_ledger_dropped_total` | counter | backend | ends, and other news of tasks, that a [ledger beside](crate::Beside) the queue did not keep |
 //! | `anyqueue_errors_total` | counter | backend, operation, kind | failed items |
 //! | `anyqueue_call_seconds` | histogram | backend, operation | time of one call to the backend; long polls are not measured |
 //! | `anyqueue_batch_items` | histogram | backend, operation | items in one call |

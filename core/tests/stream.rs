@@ -26,7 +26,7 @@ async fn push(queue: &Queue, messages: usize) {
 }
 
 async fn next(stream: &mut HandlerStream) -> Delivery {
-    tokio::time::timeout(Duration::from_secs(10), stream.next()).await.unwrap().unwrap().unwrap()
+    tokio::time::timeout(Duration::from_mins(1), stream.next()).await.unwrap().unwrap().unwrap()
 }
 
 async fn settled(mut handler: Delivery) -> Vec<u8> {
@@ -291,7 +291,7 @@ async fn refills_that_nobody_takes_end_and_are_given_back() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), given_back).await.expect("they are given back");
+    tokio::time::timeout(Duration::from_mins(1), given_back).await.expect("they are given back");
     assert_eq!(queue.counts("p").await.unwrap().ready, Some(60));
 }
 

@@ -17,6 +17,22 @@ const AUTHORITY: &str = "[req]\ndistinguished_name = dn\nx509_extensions = autho
     [dn]\nCN = anyqueue test authority\n\
     [authority]\nbasicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign\nsubjectKeyIdentifier = hash\n";
 
+/// Signs for any time, which needs a list of what was signed.
+const SIGNING: &str = "[ca]\ndefault_ca = authority\n\
+    [authority]\ndatabase = index.txt\nunique_subject = no\nnew_certs_dir = .\nrand_serial = yes\ndefault_md = sha256\npolicy = policy\n\
+    [policy]\ncommonName = supplied\n\
+    [client]\nbasicConstraints = CA:FALSE\nextendedKeyUsage = clientAuth\n";
+
+/// What a client shows to a server.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientCertificate {
+    /// The file with the certificate.
+    pub certificate: PathBuf,
+    /// The file with its private key.
+    pub key: PathBuf,
+}
+
 /// An authority of one's own, and the certificate that it gave to a server on this machine. The files are removed when this
 /// is dropped.
 ///
@@ -73,6 +89,40 @@ impl Certificates {
         let as_server = ["-extfile", "server.cnf", "-extensions", "server"];
         certificates.openssl(&[&sign[..], &by, &as_server].concat()).await?;
         Ok(certificates)
+    }
+
+    /// A certificate that the authority gives to a client of this name, and no other kind of peer. Of each name one.
+    ///
+    /// # Errors
+    /// As of [`make`](Self::make).
+    pub async fn client(&self, name: &str) -> Result<ClientCertificate> {
+        self.client_with(name, &["-days", DAYS]).await
+    }
+
+    /// The same, but its time has been over for years.
+    ///
+    /// # Errors
+    /// As of [`make`](Self::make).
+    pub async fn expired_client(&self, name: &str) -> Result<ClientCertificate> {
+        self.client_with(name, &["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]).await
+    }
+
+    async fn client_with(&self, name: &str, valid: &[&str]) -> Result<ClientCertificate> {
+        let file = |ending: &str| format!("client-{name}.{ending}");
+        let (key, request, certificate) = (file("key"), file("csr"), file("crt"));
+        self.write("signing.cnf", SIGNING)?;
+        self.write("index.txt", "")?;
+        self.write(
+            &file("cnf"),
+            &format!("[req]\ndistinguished_name = dn\nprompt = no\n[dn]\nCN = {name}\n"),
+        )?;
+        let ask = ["req", "-config", &file("cnf"), "-keyout", &key, "-out", &request];
+        self.openssl(&[&ask[..], &NEW_KEY].concat()).await?;
+        let sign = ["ca", "-batch", "-notext", "-config", "signing.cnf", "-extensions", "client"];
+        let by =
+            ["-cert", "authority.crt", "-keyfile", "authority.key", "-in", &request, "-out", &certificate];
+        self.openssl(&[&sign[..], &by, valid].concat()).await?;
+        Ok(ClientCertificate { certificate: self.file(&certificate), key: self.file(&key) })
     }
 
     /// The file with the authority's certificate: what a client is told to trust.

@@ -111,7 +111,7 @@ pub mod recorder;
 mod redis_cluster;
 mod server;
 
-pub use certificates::Certificates;
+pub use certificates::{Certificates, ClientCertificate};
 pub use error::{Error, Result};
 pub use place::Place;
 pub use program::{Program, StopSignal, find_program, run_helper, version_of};

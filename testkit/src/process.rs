@@ -13,7 +13,7 @@ use crate::error::{Doing, Result};
 /// How often the system is asked how its processes are.
 const POLL: Duration = Duration::from_millis(1);
 /// How long a dead leader's entry may take to be collected.
-const COLLECT_LIMIT: Duration = Duration::from_secs(2);
+const COLLECT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A server's first process, the leader of its process group, and what descends from it.
 ///
@@ -196,7 +196,7 @@ fn gone(pid: Pid) -> bool {
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(10);
+    const LIMIT: Duration = Duration::from_mins(1);
 
     /// A shell whose child is in a session of its own, as PostgreSQL's are.
     async fn shell() -> (Process, tempfile::NamedTempFile) {

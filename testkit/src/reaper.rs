@@ -11,19 +11,21 @@ use rustix::process::Pid;
 
 use crate::error::{Doing, Result};
 
-/// How long the work of the script may take. It is done in milliseconds.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long the work of the script may take. It is done in milliseconds, or when the last process that dies has been given time
+/// to: on a machine that does much else, many seconds later.
+const LIMIT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(1);
 
 /// Reads from its input which processes there are, one list per line. At the end of the input it kills those of the last
-/// line and removes the folder, trying again while something dying still writes into it: on a busy machine, for seconds.
+/// line and removes the folder, trying again for a minute while something dying still writes into it: the processes of PostgreSQL
+/// notice by themselves that their parent is gone, each when it next gets its turn.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 while read -r line; do processes=$line; done
 [ -z "$processes" ] || kill -s KILL -- $processes
 sh -c "$2" clean-up "$1"
 attempts=0
-until rm -rf -- "$1" || [ "$attempts" -ge 60 ]; do
+until rm -rf -- "$1" || [ "$attempts" -ge 300 ]; do
     attempts=$((attempts + 1))
     sleep 0.2
 done

@@ -21,9 +21,9 @@ const START_LIMIT: Duration = Duration::from_mins(3);
 /// How long it may take to stop in order.
 const STOP_LIMIT: Duration = Duration::from_mins(1);
 /// How long the system may take to freeze or kill processes.
-const SIGNAL_LIMIT: Duration = Duration::from_secs(10);
+const SIGNAL_LIMIT: Duration = Duration::from_mins(1);
 /// How long one question whether it is ready may take.
-const PROBE_LIMIT: Duration = Duration::from_secs(1);
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two such questions.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 

@@ -57,6 +57,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         urgent_after: true,
         whole_groups: true,
         ledger: Some(MoveGuarantee::Atomic),
+        series: true,
         control: true,
         limits: Limits {
             message_bytes: max_message_bytes,

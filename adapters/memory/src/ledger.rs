@@ -1,9 +1,11 @@
 //! The ledger: the ends of tasks.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey,
+    TaskEnd, async_trait,
 };
 use anyqueue::{CancelOutcome, MessageId, Operation, Page, PartitionId, Result};
 
@@ -33,7 +35,12 @@ impl LedgerQueueStorage for MemoryQueue {
         self.store.run(|state, _| {
             for (id, end) in ends {
                 let former = state.ends.find(partition, *id, now);
-                if former.is_none_or(|former| former.end.rank() < end.rank()) {
+                let is_new = former.is_none_or(|former| former.end.generation < end.generation);
+                let is_greater = former.is_none_or(|former| former.end.rank() < end.rank());
+                if is_new {
+                    state.series.count(partition, end, now);
+                }
+                if is_greater && end.is_kept() {
                     state.ends.store(partition, *id, end, now);
                 }
             }
@@ -91,7 +98,20 @@ impl LedgerQueueStorage for MemoryQueue {
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.ensure_open(Operation::Inspect)?;
         let now = self.store.clock.wall();
-        Ok(self.store.run(|state, _| state.ends.purge(now, limit)))
+        Ok(self.store.run(|state, _| {
+            state.series.purge(now, limit);
+            state.ends.purge(now, limit)
+        }))
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.ensure_open(Operation::Inspect)?;
+        Ok(self.store.run(|state, _| state.series.page(partition, minutes, &page)))
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
@@ -108,7 +128,10 @@ impl LedgerQueueStorage for MemoryQueue {
                 if let Some(gone) = gone {
                     state.occupancy.leave(&gone);
                     if let Some(end) = &task.end {
-                        state.ends.store(partition, task.id, end, wall);
+                        state.series.count(partition, end, wall);
+                        if end.is_kept() {
+                            state.ends.store(partition, task.id, end, wall);
+                        }
                     }
                 }
                 outcomes.push(Ok(outcome));

@@ -86,6 +86,7 @@ mod message;
 mod partition;
 mod pull;
 mod push;
+mod series;
 mod settle;
 mod state;
 mod storage;

@@ -11,6 +11,7 @@ use crate::limits::{LEASE, MAX_DELAY};
 use crate::message::Message;
 use crate::partition::{Attempt, Partition};
 use crate::push::{Admitted, admit, headers_len, push_one};
+use crate::series::Series;
 use crate::state::{Occupancy, Room, State, enter, enter_or_make};
 use crate::storage::MemoryQueue;
 
@@ -73,12 +74,13 @@ impl State {
     /// Settles deliveries of one partition.
     fn settle_run(&mut self, now: Instant, run: &[Settlement], terms: &Terms<'_>, settled: &mut Settled) {
         let Some(id) = run.first().map(|settlement| &settlement.lease.partition) else { return };
-        let Some(partition) = enter(&mut self.partitions, now, id) else {
+        let Self { partitions, occupancy, ends, series, .. } = self;
+        let Some(partition) = enter(partitions, now, id) else {
             settled.outcomes.extend(run.iter().map(|_| Ok(SettleOutcome::Lost)));
             return;
         };
-        let (occupancy, ends, arrivals) = (&mut self.occupancy, &mut self.ends, Arrivals::new());
-        let mut step = Step { now, partition, occupancy, ends, terms, arrivals, reserved: Room::default() };
+        let (arrivals, reserved) = (Arrivals::new(), Room::default());
+        let mut step = Step { now, partition, occupancy, ends, series, terms, arrivals, reserved };
         for settlement in run {
             let done = step.settle(settlement, &mut settled.removed);
             settled
@@ -121,6 +123,7 @@ struct Step<'s, 'a> {
     partition: &'s mut Partition,
     occupancy: &'s mut Occupancy,
     ends: &'s mut Ends,
+    series: &'s mut Series,
     terms: &'s Terms<'s>,
     arrivals: Arrivals<'a>,
     /// What the successors among the arrivals need.
@@ -159,10 +162,12 @@ impl<'a> Step<'_, 'a> {
     /// Carries out the action. `None`: the lease is lost.
     fn act(&mut self, settlement: &'a Settlement, removed: &mut Vec<Box<Message>>) -> Result<Option<()>> {
         let (id, token) = (settlement.lease.id, &settlement.lease.token);
+        // One moment for what is kept and what is counted.
+        let ends_at = settlement.end.as_ref().map(|_| self.terms.clock.wall());
         let done = match &settlement.action {
             Action::Remove => self.partition.take(id, token).map(|message| {
-                if let Some(end) = &settlement.end {
-                    self.ends.store(&settlement.lease.partition, id, end, self.terms.clock.wall());
+                if let (Some(end), Some(at)) = (settlement.stored_end(), ends_at) {
+                    self.ends.store(&settlement.lease.partition, id, end, at);
                 }
                 self.occupancy.leave(&message);
                 removed.push(message);
@@ -188,6 +193,11 @@ impl<'a> Step<'_, 'a> {
                 self.arrivals.push((to, Arrival::Moved(message)));
             }),
         };
+        if done.is_some()
+            && let (Some(end), Some(at)) = (settlement.counted_end(), ends_at)
+        {
+            self.series.count(&settlement.lease.partition, end, at);
+        }
         Ok(done)
     }
 }

@@ -14,6 +14,7 @@ use crate::entries::Entries;
 use crate::error::error;
 use crate::message::Message;
 use crate::partition::Partition;
+use crate::series::Series;
 use crate::waiters::Line;
 
 /// What the clients of one store share.
@@ -55,6 +56,7 @@ pub(crate) struct State {
     pub(crate) partitions: Partitions,
     pub(crate) occupancy: Occupancy,
     pub(crate) ends: Ends,
+    pub(crate) series: Series,
     pub(crate) entries: Entries,
     /// Of partitions that somebody waits for, whether they exist or not.
     pub(crate) lines: HashMap<PartitionId, Line>,
@@ -98,6 +100,7 @@ impl State {
             partitions: BTreeMap::new(),
             occupancy,
             ends,
+            series: Series::default(),
             entries: Entries::default(),
             lines: HashMap::new(),
             last_ticket: 0,

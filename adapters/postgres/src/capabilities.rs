@@ -70,6 +70,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         urgent_after: true,
         whole_groups: true,
         ledger: Some(MoveGuarantee::Atomic),
+        series: true,
         control: true,
         limits: Limits {
             message_bytes: config.message_bytes,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyqueue::adapter::{EndedTask, TaskEnd};
+use anyqueue::adapter::{EndedTask, SeriesCell, Settlement, TaskEnd};
 use anyqueue::{Bytes, MessageId, Result};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -16,31 +16,61 @@ use crate::sql::{get, millis};
 /// What is kept for longer than this many milliseconds is kept until it is deleted: some thousands of years, which every clock can tell.
 const MAX_KEEP_MS: i64 = 1 << 47;
 /// The wire size of an end's numbers and lengths.
-const END_BYTES: usize = 48;
+const END_BYTES: usize = 72;
 
 /// The end of a task, encoded.
 pub(crate) struct EncodedEnd<'e> {
     state: i16,
     keep_ms: Option<i64>,
     rank: i64,
-    body: Vec<u8>,
+    /// Nothing of what is only counted.
+    body: Option<Vec<u8>>,
     result: Option<&'e [u8]>,
+    kind: Option<Arc<str>>,
+    ran_us: i64,
+    waited_us: i64,
 }
 
 impl<'e> EncodedEnd<'e> {
+    /// To be stored, unless it is kept for no time, and counted.
     pub(crate) fn of(end: &'e TaskEnd) -> Result<Self> {
-        Ok(Self {
+        let mut encoded = Self::only_counted(end);
+        if end.is_kept() {
+            encoded.body = Some(end.encode()?);
+            encoded.result = end.result.as_deref();
+        }
+        Ok(encoded)
+    }
+
+    /// What a settlement stores or counts.
+    pub(crate) fn of_settlement(settlement: &'e Settlement) -> Result<Option<Self>> {
+        let Some(end) = settlement.counted_end() else { return Ok(None) };
+        if settlement.stored_end().is_some() {
+            Self::of(end).map(Some)
+        } else {
+            Ok(Some(Self::only_counted(end)))
+        }
+    }
+
+    fn only_counted(end: &TaskEnd) -> Self {
+        // By which minute, the server says.
+        let SeriesCell { key, ran, waited, .. } = SeriesCell::of(end, SystemTime::UNIX_EPOCH);
+        Self {
             state: i16::from(end.state.code()),
             keep_ms: end.keep.map(millis).filter(|keep_ms| *keep_ms <= MAX_KEEP_MS),
             rank: i64::try_from(end.rank()).unwrap_or(i64::MAX),
-            body: end.encode()?,
-            result: end.result.as_deref(),
-        })
+            body: None,
+            result: None,
+            kind: key.kind,
+            ran_us: micros(ran),
+            waited_us: micros(waited),
+        }
     }
 
     /// The approximate wire size.
     pub(crate) fn bytes(&self) -> usize {
-        END_BYTES + self.body.len() + self.result.map_or(0, <[u8]>::len)
+        let kind = self.kind.as_ref().map_or(0, |kind| kind.len());
+        END_BYTES + kind + self.body.as_ref().map_or(0, Vec::len) + self.result.map_or(0, <[u8]>::len)
     }
 }
 
@@ -51,8 +81,11 @@ pub(crate) struct EndColumns<'a> {
     states: Vec<i16>,
     keeps_ms: Vec<Option<i64>>,
     ranks: Vec<i64>,
-    bodies: Vec<&'a [u8]>,
+    bodies: Vec<Option<&'a [u8]>>,
     results: Vec<Option<&'a [u8]>>,
+    kinds: Vec<&'a [u8]>,
+    rans_us: Vec<i64>,
+    waits_us: Vec<i64>,
     bytes: usize,
 }
 
@@ -65,8 +98,11 @@ impl<'a> EndColumns<'a> {
             columns.states.push(end.state);
             columns.keeps_ms.push(end.keep_ms);
             columns.ranks.push(end.rank);
-            columns.bodies.push(&end.body);
+            columns.bodies.push(end.body.as_deref());
             columns.results.push(end.result);
+            columns.kinds.push(end.kind.as_deref().unwrap_or_default().as_bytes());
+            columns.rans_us.push(end.ran_us);
+            columns.waits_us.push(end.waited_us);
             columns.bytes += end.bytes();
         }
         if columns.results.iter().all(Option::is_none) {
@@ -99,7 +135,8 @@ impl<'a> EndColumns<'a> {
         query: Query<'a, Postgres, PgArguments>,
     ) -> Query<'a, Postgres, PgArguments> {
         let query = query.bind(self.states).bind(self.keeps_ms).bind(self.ranks);
-        query.bind(self.bodies).bind(self.results)
+        let query = query.bind(self.bodies).bind(self.results);
+        query.bind(self.kinds).bind(self.rans_us).bind(self.waits_us)
     }
 }
 
@@ -126,6 +163,10 @@ pub(crate) fn read_end(row: &PgRow, has_result: bool) -> Result<EndedTask> {
     }
     let expires_at = get::<Option<i64>>(row, 2)?.map(moment);
     Ok(EndedTask::new(id, moment(get(row, 1)?), expires_at, Arc::new(end)))
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 pub(crate) fn moment(since_1970_ms: i64) -> SystemTime {

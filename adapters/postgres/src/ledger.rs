@@ -1,11 +1,13 @@
 //! The ledger: the ends of tasks.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyqueue::adapter::{
-    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey,
+    TaskEnd, async_trait,
 };
 use anyqueue::{
     CancelOutcome, EndState, Error, MAX_RESULT_BYTES, MessageId, Operation, Page, PartitionId, Result,
@@ -17,6 +19,7 @@ use crate::ends::{EncodedEnd, EndColumns, read_end, runs, since_1970_ms};
 use crate::error::NAME;
 use crate::inspect::uuid;
 use crate::limits::BATCH_BYTES;
+use crate::series;
 use crate::sql::{get, int};
 
 /// So many ends with the largest results are about as much as a statement can carry.
@@ -112,6 +115,8 @@ impl LedgerQueueStorage for PostgresQueue {
     }
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
+        let query = series::purge(&self.inner.statements, limit);
+        self.fetch(query, Operation::Inspect).await.map_err(stamp)?;
         let mut purged = 0;
         while purged < limit {
             let query = self.inner.statements.purge_ended.query().bind(int(limit - purged));
@@ -123,6 +128,17 @@ impl LedgerQueueStorage for PostgresQueue {
             }
         }
         Ok(purged)
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        let query = series::page(&self.inner.statements, partition, &minutes, &page);
+        let rows = self.fetch(query, Operation::Inspect).await.map_err(stamp)?;
+        rows.iter().map(series::read_cell).collect::<Result<_>>().map_err(stamp)
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

@@ -7,11 +7,12 @@ use crate::pool::Pool;
 use crate::sql::{Schema, get};
 
 /// The privileges for each table. The table of migrations is read before. Without TRUNCATE on the tables of ends, they are freed row by row.
-const NEEDED: [(&str, &[&str]); 5] = [
+const NEEDED: [(&str, &[&str]); 6] = [
     ("partition", &["SELECT", "INSERT", "UPDATE"]),
     ("message", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("message_group", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("ended", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("series", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("control_entry", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
 ];
 

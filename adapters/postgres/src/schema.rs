@@ -60,6 +60,13 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
             include_str!("../migrations/0005_control/3_apply.sql"),
         ],
     ),
+    (
+        "series",
+        &[
+            include_str!("../migrations/0006_series/1_table.sql"),
+            include_str!("../migrations/0006_series/2_count.sql"),
+        ],
+    ),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

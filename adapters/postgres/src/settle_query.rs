@@ -30,7 +30,8 @@ pub(crate) fn together<'p>(
             ends.bind(bind_proofs_and_tids(text, proofs))
         }
         Kind::Release => bind_releases(statements.give_back.query(), pending),
-        Kind::Move => bind_moves(statements.move_to.query(), pending),
+        Kind::Move if ends.is_empty() => bind_moves(statements.move_to.query(), pending),
+        Kind::Move => ends.bind(bind_moves(statements.move_end.query(), pending)),
     }
 }
 
@@ -60,6 +61,7 @@ fn query_then<'p>(
         Kind::Remove if stores_ends => bind_removals(statements.remove_then_end.query(), pending),
         Kind::Remove => bind_removals(statements.remove_then.query(), pending),
         Kind::Release => bind_releases(statements.give_back_then.query(), pending),
+        Kind::Move if stores_ends => bind_moves(statements.move_then_end.query(), pending),
         Kind::Move => bind_moves(statements.move_then.query(), pending),
     }
 }

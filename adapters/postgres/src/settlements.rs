@@ -177,8 +177,7 @@ type Encoded<'s> = (Option<Vec<u8>>, Vec<EncodedSuccessor<'s>>, Option<EncodedEn
 /// Checks a settlement, and encodes its headers, its successors and its end.
 fn encode<'s>(settlement: &'s Settlement, config: &Config) -> Result<Encoded<'s>> {
     let headers = encode_headers(&settlement.action, settlement.lease.id)?;
-    let end = settlement.end.as_deref().map(EncodedEnd::of).transpose()?;
-    Ok((headers, successors::encode(settlement, config)?, end))
+    Ok((headers, successors::encode(settlement, config)?, EncodedEnd::of_settlement(settlement)?))
 }
 
 /// Checks an action, and encodes its headers.

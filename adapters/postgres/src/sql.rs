@@ -97,13 +97,13 @@ fn pull_whole(members: u8) -> String {
     format!("{COLUMNS}, number FROM {{schema}}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9, ${members})")
 }
 
-/// Stores ends beside what settles: the arguments from this number on, after those that begin with the partitions and ids of the messages.
+/// The owner, state, time to be kept for, rank, body, result, kind, and times of ends.
+const END_COLUMNS: u8 = 9;
+
+/// Stores and counts ends beside what settles: the arguments from this number on, after those that begin with the partitions and ids of the messages.
 fn ends(proofs: u8, first: u8) -> String {
-    let [state, keep, rank, body, result] = [1, 2, 3, 4, 5].map(|further| first + further);
-    format!(
-        ", {{schema}}.store_ended(e.done, ${proofs}, ${}, ${first}, ${state}, ${keep}, ${rank}, ${body}, ${result}) s",
-        proofs + 1
-    )
+    let columns: Vec<_> = (first..first + END_COLUMNS).map(|number| format!("${number}")).collect();
+    format!(", {{schema}}.end_tasks(e.done, ${proofs}, ${}, {}) s", proofs + 1, columns.join(", "))
 }
 
 /// The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
@@ -125,6 +125,13 @@ fn remove_then(ends: &str) -> String {
     format!(
         "SELECT e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
          FROM {{schema}}.remove_only($1, $2, $3) e{ends}"
+    )
+}
+
+fn move_then(ends: &str) -> String {
+    format!(
+        "SELECT e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+         FROM {{schema}}.move_only($1, $2, $3, $4, $5, $6) e{ends}"
     )
 }
 
@@ -157,30 +164,38 @@ statements! {
     exchange_then = &exchange_then("", "", &format!("{COLUMNS} {PULL}"));
     exchange_whole_then = &exchange_then(", NULL::integer", "", &pull_whole(25));
     exchange_end = &exchange("", &ends(10, 14), &format!("{COLUMNS} {PULL}"));
-    exchange_whole_end = &exchange(", NULL::integer", &ends(10, 14), &pull_whole(20));
+    exchange_whole_end = &exchange(", NULL::integer", &ends(10, 14), &pull_whole(23));
     exchange_then_end = &exchange_then("", &ends(10, 25), &format!("{COLUMNS} {PULL}"));
-    exchange_whole_then_end = &exchange_then(", NULL::integer", &ends(10, 25), &pull_whole(31));
+    exchange_whole_then_end = &exchange_then(", NULL::integer", &ends(10, 25), &pull_whole(34));
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
     remove = "SELECT done, advanced FROM {schema}.remove($1, $2, $3, $4)";
     give_back = "SELECT done, advanced FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
+    move_end = &format!("SELECT e.done, e.advanced FROM {{schema}}.move($1, $2, $3, $4, $5, $6) e{}", ends(1, 7));
     // What settles answers first, and its answer says whose successors are stored then.
     remove_then = &remove_then("");
     remove_end = &format!("SELECT e.done, e.advanced FROM {{schema}}.remove($1, $2, $3, $4) e{}", ends(1, 5));
     remove_then_end = &remove_then(&ends(1, 16));
     give_back_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         FROM {schema}.give_back($1, $2, $3, $4, $5, $6, false) e";
-    move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-        FROM {schema}.move_only($1, $2, $3, $4, $5, $6) e";
+    move_then = &move_then("");
+    move_then_end = &move_then(&ends(1, 19));
     store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";
     take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
-    cancel = "SELECT gone, held, busy, advanced FROM {schema}.cancel($1, $2, $3, $4, $5, $6, $7, $8)";
-    record_ended = "SELECT {schema}.record_ended($1, $2, $3, $4, $5, $6, $7)";
+    cancel = "SELECT gone, held, busy, advanced FROM {schema}.cancel_counted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    record_ended = "SELECT {schema}.record_counted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     ended_page = "SELECT id, ended_at, expires_at, body FROM {schema}.ended_page($1, $2, $3, $4, $5, $6)";
     count_ended = "SELECT {schema}.count_ended($1, $2, $3, $4, $5)";
     find_ended = "SELECT id, ended_at, expires_at, body, result FROM {schema}.find_ended($1, $2)";
     delete_ended = "SELECT {schema}.delete_ended($1, $2)";
+    series = "SELECT minute, kind, state, ran_bucket, waited_bucket, sum(tasks)::bigint, sum(ran_us)::bigint, sum(waited_us)::bigint
+        FROM {schema}.series WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1)
+            AND (minute, kind, state, ran_bucket, waited_bucket) > ($2, $3, $4, $5, $6) AND minute < $7
+        GROUP BY minute, kind, state, ran_bucket, waited_bucket ORDER BY minute, kind, state, ran_bucket, waited_bucket LIMIT $8";
+    // The last minute before those that are kept is the client's to say, the present one is not.
+    purge_series = "DELETE FROM {schema}.series WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.series WHERE minute < (SELECT {schema}.ended_now() / 60000 - $1) ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))";
     purge_ended = "SELECT freed, is_left FROM {schema}.purge_ended($1)";
     control_get = "SELECT now_ms, entry_key, entry_version, entry_expires_at, entry_value FROM {schema}.control_get($1)";
     control_list = "SELECT now_ms, entry_key, entry_version, entry_expires_at, entry_value FROM {schema}.control_list($1, $2, $3)";

@@ -83,6 +83,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         urgent_after: false,
         whole_groups: false,
         ledger: None,
+        series: false,
         control: false,
         limits: Limits {
             message_bytes: config.message_bytes,

@@ -6,6 +6,10 @@
 -- score, so the server keeps them in the order of lists. `ended:lapsing` has what lapses, by when: the ids that one call stored for the
 -- same time, one behind the other, which costs much less than each by itself. Those whose ends were replaced or deleted stay in it: who
 -- frees asks their records, which know when they lapse.
+--
+-- `series:` and a minute since 1970 has the counts of ends of that minute, which the server lets go when their time is over. Each counter is three
+-- fields, each of a letter, the counter's name, and the kind of task: `n` how many, `r` and `w` how long they ran and waited in all, in
+-- microseconds. The name is the state and the buckets of both times, a byte each. `series` has the minutes, each with itself as its score.
 
 local made_ledger
 
@@ -15,6 +19,10 @@ local function ledger()
     end
     -- What stands before that which clients read.
     local FRONT = 21
+    -- For how many minutes counts are kept. Clients know it too.
+    local SERIES_KEPT = 8 * 24 * 60
+    -- Sums up to this are exact here.
+    local MOST_EXACT = 4000000000000000
     -- When what is kept until it is deleted lapses.
     local NEVER = 281474976710655
     local ended, results, lapsing = base .. 'ended', base .. 'ended:results', base .. 'ended:lapsing'
@@ -125,22 +133,74 @@ local function ledger()
         return count, #ids
     end
 
-    -- Reads the ends in ARGV from there: of all of them a number (2 bytes) and an id, then of each how long it is kept (6 bytes, in
-    -- milliseconds), and what `ended` has behind that; and its result, if it has one. Also those that they take the place of. Fails before
-    -- anything is changed where the keys are somebody else's.
+    local minute = math.floor(now_ms / 60000)
+    local series, this_series = base .. 'series', base .. 'series:' .. minute
+
+    -- What is to be counted of as many ends: of each the name of its counter (3 bytes), its generation (2 bytes), how long it ran and waited (6 bytes each),
+    -- and its kind behind a length of 2 bytes.
+    local function read_counts(text, many)
+        local counts, at = {}, 1
+        for i = 1, many do
+            local generation, ran, waited, length = struct.unpack('>I2I6I6I2', text, at + 3)
+            counts[i] = {
+                cell = sub(text, at, at + 2) .. sub(text, at + 19, at + 18 + length), generation = generation, ran = ran, waited = waited,
+            }
+            at = at + 19 + length
+        end
+        return counts
+    end
+
+    -- Counts these.
+    local function count(counts)
+        if #counts == 0 then
+            return
+        end
+        local sums = {}
+        local function add(field, number)
+            local sum = (sums[field] or 0) + number
+            if sum > MOST_EXACT then
+                call('HINCRBY', this_series, field, string.format('%.0f', sum))
+                sum = 0
+            end
+            sums[field] = sum
+        end
+        for _, one in ipairs(counts) do
+            add('n' .. one.cell, 1)
+            add('r' .. one.cell, one.ran)
+            add('w' .. one.cell, one.waited)
+        end
+        for field, sum in pairs(sums) do
+            call('HINCRBY', this_series, field, string.format('%.0f', sum))
+        end
+        if call('ZADD', series, minute, minute) == 1 then
+            call('ZREMRANGEBYSCORE', series, '-inf', minute - SERIES_KEPT - 2)
+            -- Two more, so that who asks for all of the time gets all of it.
+            call('EXPIREAT', this_series, (minute + SERIES_KEPT + 2) * 60)
+            call('EXPIREAT', series, (minute + SERIES_KEPT + 2) * 60)
+        end
+    end
+
+    -- Reads the ends in ARGV from there: of all of them a number (2 bytes) and an id, then what is to be counted of them, then of each how long it is kept (6
+    -- bytes, in milliseconds), and what `ended` has behind that; and its result, if it has one. One that is empty is only counted. Also
+    -- those that they take the place of. Fails before anything is changed where the keys are somebody else's.
     local function look(at)
-        local heads = ARGV[at]
-        local ids, owners, sent, brought = {}, {}, {}, {}
+        local heads, counts = ARGV[at], read_counts(ARGV[at + 1], #ARGV[at] / 18)
+        local ids, owners, sent, brought, are_stored = {}, {}, {}, {}, true
+        at = at + 1
         for from = 1, #heads, 18 do
             local i = #ids + 1
             owners[i], ids[i] = byte(heads, from) * 256 + byte(heads, from + 1), sub(heads, from + 2, from + 17)
             at = at + 1
             sent[i] = ARGV[at]
-            if byte(sent[i], FRONT - 6) >= 16 then
+            if sent[i] == '' then
+                are_stored = false
+            elseif byte(sent[i], FRONT - 6) >= 16 then
                 at = at + 1
                 brought[i] = ARGV[at]
             end
         end
+        call('HLEN', this_series)
+        call('ZCARD', series)
         for state = 1, 4 do
             call('ZCARD', listed(state))
         end
@@ -150,14 +210,27 @@ local function ledger()
             call('ZCARD', root .. 'ended')
         end
         local formers = #ids > 0 and call('HMGET', ended, unpack(ids)) or {}
-        return { ids = ids, owners = owners, sent = sent, results = brought, formers = formers, last = at }
+        return {
+            ids = ids, owners = owners, sent = sent, results = brought, formers = formers, counts = counts, are_stored = are_stored, last = at,
+        }
     end
 
-    -- Of what `look` answered that which `is_wanted`, by its number among them.
+    -- Counts those that `look` read which `is_wanted`, by their numbers among them.
+    local function count_some(all, is_wanted)
+        local some = {}
+        for i, one in ipairs(all.counts) do
+            if is_wanted(i) then
+                some[#some + 1] = one
+            end
+        end
+        count(some)
+    end
+
+    -- Of what `look` answered that which is to be stored and `is_wanted`, by its number among them.
     local function select_some(all, is_wanted)
         local some = { ids = {}, sent = {}, results = {}, formers = {} }
         for i, id in ipairs(all.ids) do
-            if is_wanted(i) then
+            if all.sent[i] ~= '' and is_wanted(i) then
                 local n = #some.ids + 1
                 some.ids[n], some.sent[n], some.results[n], some.formers[n] = id, all.sent[i], all.results[i], all.formers[i]
             end
@@ -215,20 +288,23 @@ local function ledger()
         note_next()
     end
 
-    -- Stores those ends that `look` read whose deliveries ended, as these letters say of each.
+    -- Stores and counts those ends that `look` read whose deliveries ended, as these letters say of each.
     local function keep(all, answers, letter)
-        if answers == string.rep(letter, #answers) then
+        if all.are_stored and answers == string.rep(letter, #answers) then
             store(all)
+            count(all.counts)
             return
         end
-        store(select_some(all, function(i)
+        local function has_ended(i)
             return sub(answers, all.owners[i], all.owners[i]) == letter
-        end))
+        end
+        store(select_some(all, has_ended))
+        count_some(all, has_ended)
     end
 
     made_ledger = {
         ended = ended, results = results, lapsing = lapsing, listed = listed, now_ms = now_ms, is_kept = is_kept, free = free, purge = purge,
-        look = look, select_some = select_some, store = store, keep = keep,
+        look = look, select_some = select_some, store = store, keep = keep, count_some = count_some, series = series,
     }
     return made_ledger
 end

@@ -1,4 +1,4 @@
--- Stores ends of greater rank than those that are there. ARGV: as `look` says. Their numbers say nothing.
+-- Stores ends of greater rank than those that are there, and counts those of which none of their generation is. ARGV: as `look` says. Their numbers say nothing.
 
 -- Whether the rank of a stored end is less than that of one that was sent. Each is 8 bytes, which a number of Lua does not hold.
 local function is_less(record, sent)
@@ -8,8 +8,18 @@ local function is_less(record, sent)
 end
 
 local all = ledger().look(1)
-ledger().store(ledger().select_some(all, function(i)
+
+-- Whether no end of this task is there.
+local function is_first(i)
     local former = all.formers[i]
-    return not former or #former < 21 or not ledger().is_kept(former) or is_less(former, all.sent[i])
+    return not former or #former < 21 or not ledger().is_kept(former)
+end
+
+ledger().store(ledger().select_some(all, function(i)
+    return is_first(i) or is_less(all.formers[i], all.sent[i])
 end))
+-- A rank begins with the generation.
+ledger().count_some(all, function(i)
+    return is_first(i) or struct.unpack('>I2', all.formers[i], 13) < all.counts[i].generation
+end)
 return 1

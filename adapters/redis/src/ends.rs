@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::adapter::{EndedTask, TaskEnd};
+use anyqueue::adapter::{EndedTask, SeriesCell, TaskEnd};
 use anyqueue::{Bytes, Error, ErrorKind, MessageId, Result};
 
 use crate::clock::millis;
@@ -21,22 +21,51 @@ const FRONT_BYTES: usize = 6 + 6 + 8 + 1;
 /// An end to be stored.
 #[derive(Clone)]
 pub(crate) struct StoredEnd {
+    /// Nothing of what is only counted.
     bytes: Vec<u8>,
     result: Option<Bytes>,
+    /// What is counted of it.
+    count: Vec<u8>,
     /// Whether it lapses some time.
     pub(crate) lapses: bool,
 }
 
 impl StoredEnd {
+    /// To be stored, unless it is kept for no time, and counted.
     pub(crate) fn encode(end: &TaskEnd) -> Result<Self> {
+        if !end.is_kept() {
+            return Ok(Self::only_counted(end));
+        }
         let keep_ms = end.keep.map(millis).filter(|keep_ms| *keep_ms <= LONGEST_MS);
         let has_result = if end.result.is_some() { WITH_RESULT } else { 0 };
         let mut bytes = six_bytes(keep_ms.unwrap_or(NEVER_MS)).to_vec();
         bytes.extend_from_slice(&end.rank().to_be_bytes());
         bytes.push(end.state.code() + has_result);
         bytes.append(&mut end.encode()?);
-        Ok(Self { bytes, result: end.result.clone(), lapses: keep_ms.is_some() })
+        Ok(Self { bytes, result: end.result.clone(), count: counted(end), lapses: keep_ms.is_some() })
     }
+
+    pub(crate) fn only_counted(end: &TaskEnd) -> Self {
+        Self { bytes: Vec::new(), result: None, count: counted(end), lapses: false }
+    }
+}
+
+/// What scripts count of an end: the name of its counter, its generation, its times, and its kind.
+fn counted(end: &TaskEnd) -> Vec<u8> {
+    // By which minute, the server says.
+    let SeriesCell { key, ran, waited, .. } = SeriesCell::of(end, SystemTime::UNIX_EPOCH);
+    let [generation @ .., _, _, _, _, _, _] = end.rank().to_be_bytes();
+    let kind = key.kind.as_deref().unwrap_or_default();
+    // Longer ones are cut by core long before.
+    let length = u16::try_from(kind.len()).unwrap_or(u16::MAX);
+    let micros = |time: Duration| six_bytes(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    let mut bytes = vec![key.state.code(), key.ran_bucket, key.waited_bucket];
+    bytes.extend_from_slice(&generation);
+    bytes.extend_from_slice(&micros(ran));
+    bytes.extend_from_slice(&micros(waited));
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend(kind.bytes().take(usize::from(length)));
+    bytes
 }
 
 /// Ends that one call stores, with the numbers of that which they end: its position in the answer, from 1.
@@ -49,6 +78,7 @@ pub(crate) fn add_to<'e>(
         .flat_map(|(number, id, _)| number.to_be_bytes().into_iter().chain(*id.as_bytes()))
         .collect();
     call.arg(&heads);
+    call.arg(&ends.clone().flat_map(|(_, _, end)| end.count.iter().copied()).collect::<Vec<u8>>());
     for (_, _, end) in ends {
         call.arg(&end.bytes);
         if let Some(result) = &end.result {
@@ -59,9 +89,9 @@ pub(crate) fn add_to<'e>(
 
 /// The approximate number and size of their arguments.
 pub(crate) fn size<'e>(ends: impl Iterator<Item = &'e StoredEnd>) -> (usize, usize) {
-    ends.fold((1, 32), |(args, bytes), end| {
+    ends.fold((2, 64), |(args, bytes), end| {
         let result = end.result.as_ref().map_or(0, Bytes::len);
-        (args + 2, bytes + end.bytes.len() + result + 64)
+        (args + 2, bytes + end.bytes.len() + end.count.len() + result + 64)
     })
 }
 

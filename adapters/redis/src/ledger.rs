@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey,
+    TaskEnd, async_trait,
 };
 use anyqueue::{Bytes, CancelOutcome, EndState, MessageId, Operation, Page, PartitionId, Result};
 use redis::Value;
@@ -272,6 +273,15 @@ impl LedgerQueueStorage for RedisQueue {
             return Err(ERRORS.closed(Operation::Inspect));
         }
         self.purge_ends(limit).await.map_err(stamp)
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: std::ops::Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.series_page(partition, minutes, page).await.map_err(stamp)
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

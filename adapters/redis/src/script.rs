@@ -92,6 +92,7 @@ scripts! {
     FIND_ENDED = [COMMON, LEDGER], "find_ended.lua";
     DELETE_ENDED = [COMMON, LEDGER], "delete_ended.lua";
     PURGE_ENDED = [COMMON, LEDGER], "purge_ended.lua";
+    SERIES = [COMMON], "series.lua";
     LAPSED_PARTITIONS = [], "lapsed_partitions.lua";
     ENLIST = [], "enlist.lua";
     DELIST = [], "delist.lua";

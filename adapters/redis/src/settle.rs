@@ -160,10 +160,13 @@ fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
     }
 }
 
-/// What is kept of the task, if anything is.
+/// What is kept or counted of the task, if anything is.
 fn encode_end(settlement: &Settlement) -> Result<Option<StoredEnd>> {
-    let end = settlement.end.as_ref().filter(|_| settlement.action == Action::Remove);
-    end.map(|end| StoredEnd::encode(end)).transpose()
+    let Some(end) = settlement.counted_end() else { return Ok(None) };
+    if settlement.stored_end().is_some() {
+        return StoredEnd::encode(end).map(Some);
+    }
+    Ok(Some(StoredEnd::only_counted(end)))
 }
 
 /// The first of these, as many as one call takes.

@@ -7,7 +7,6 @@ use crate::alter;
 use crate::ends::{self, Freed, NewEnd};
 use crate::entries;
 use crate::found::{Found, PURGE};
-use crate::settle::REMOVE;
 use crate::sql::{all, run};
 use crate::tx::Tx;
 
@@ -126,7 +125,7 @@ fn cancel(
     for (id, end) in tasks {
         outcomes.push(match take_out(tx, part, *id)? {
             Fate::Gone => {
-                end.as_ref().map_or(Ok(()), |end| ends::store(tx, part, *id, end))?;
+                end.as_ref().map_or(Ok(()), |end| ends::cancelled(tx, part, *id, end))?;
                 CancelOutcome::Removed
             }
             Fate::Held(seq) => {
@@ -165,6 +164,6 @@ fn purge(tx: &mut Tx<'_>, partition: &PartitionId, limit: usize) -> Result<usize
 /// Deletes a message from wherever it stands, and lets its group go on.
 fn discard(tx: &mut Tx<'_>, part: i64, message: &Found) -> Result<()> {
     let (ready, _) = tx.withdraw(part, message)?;
-    run(tx.conn, REMOVE, [ready.seq])?;
+    tx.remove.run(tx.conn, [ready.seq])?;
     message.group.as_deref().filter(|_| ready.head).map_or(Ok(()), |group| tx.leave(part, group))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Lease, Settlement, TaskEnd};
+use anyqueue::adapter::{Action, Lease, Settlement, Successor, TaskEnd};
 use anyqueue::{Clock, EndState, MessageData, MessageId, OnDuplicate, PartitionId};
 use rusqlite::{Connection, StatementStatus};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,9 @@ use crate::new_message::NewMessage;
 use crate::plans::STATEMENTS;
 use crate::token::token;
 use crate::tx::Parts;
-use crate::{SqliteQueue, claim, connect, due, ends, group, insert, place, settle, stored, taken};
+use crate::{
+    SqliteQueue, claim, connect, due, ends, group, insert, often, place, series, settle, stored, taken,
+};
 
 /// Which statements ran, and how often, in the order of [`STATEMENTS`].
 fn runs(conn: &Connection) -> Vec<i32> {
@@ -90,7 +92,7 @@ async fn only_groups_pay_for_being_claimed_whole() {
     let mut parts = Parts::default();
     pushed(&queue, &conn, &mut parts, &MessageData::new("without a group"));
     let to_pull = vec![claim::FIRST, claim::LEASE, claim::UNREADY, claim::NEXT_DUE, due::DUE];
-    let to_release = vec![place::READY, settle::TAKE, settle::PLACE];
+    let to_release = vec![due::BRING, often::READY, settle::HELD, settle::PLACE];
     for group_members in [1, 10] {
         let ran = pulled_and_released(&queue, &conn, &mut parts, group_members);
         assert_eq!(ran, [to_pull.clone(), to_release.clone()], "{group_members}");
@@ -98,9 +100,36 @@ async fn only_groups_pay_for_being_claimed_whole() {
 
     conn.execute_batch("DELETE FROM anyqueue_message; DELETE FROM anyqueue_ready").unwrap();
     pushed(&queue, &conn, &mut parts, &MessageData::new("head").with_group("g"));
-    let looks = [place::READY, place::LEAVE_HEADS, place::NEXT_OF_GROUP, settle::TAKE, settle::PLACE];
+    let looks =
+        [due::BRING, often::READY, place::LEAVE_HEADS, place::NEXT_OF_GROUP, settle::HELD, settle::PLACE];
     let ran = pulled_and_released(&queue, &conn, &mut parts, 1);
     assert_eq!(ran, [to_pull, looks.to_vec()], "who asks for the first alone pays for it at its end at most");
+}
+
+#[tokio::test]
+async fn only_the_head_of_a_group_is_looked_at_before_it_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();
+    let conn = connect::writer(&queue.inner.config).unwrap();
+    let mut parts = Parts::default();
+    let mut removed = |message: MessageData| {
+        pushed(&queue, &conn, &mut parts, &message);
+        let settlement = Settlement::new(claimed(&queue, &conn, &mut parts, 1).0, Action::Remove);
+        let ending = Ending::prepare(&settlement, &queue.inner.config);
+        done(&queue, &conn, &mut parts, &Work::Settle { endings: vec![ending], claim: None }).1
+    };
+    assert_eq!(removed(MessageData::new("m")), [often::TAKE, often::REMOVE]);
+    let of_a_head = [
+        due::BRING,
+        often::TAKE,
+        often::REMOVE,
+        place::LEAVE_HEADS,
+        place::END_GROUP,
+        place::NEXT_OF_GROUP,
+        settle::HELD,
+        settle::PLACE,
+    ];
+    assert_eq!(removed(MessageData::new("head").with_group("g")), of_a_head);
 }
 
 #[tokio::test]
@@ -116,9 +145,30 @@ async fn only_a_settlement_with_an_end_pays_for_the_ledger() {
         let ending = Ending::prepare(&settlement, &queue.inner.config);
         done(&queue, &conn, &mut parts, &Work::Settle { endings: vec![ending], claim: None }).1
     };
-    assert_eq!(removed_with(None), [settle::TAKE, settle::REMOVE]);
+    assert_eq!(removed_with(None), [often::TAKE, often::REMOVE]);
     let stored = removed_with(Some(TaskEnd::new(EndState::Succeeded).with_result("42")));
-    assert_eq!(stored, [ends::STORE, settle::TAKE, settle::REMOVE]);
+    assert_eq!(stored, [ends::STORE, often::TAKE, often::REMOVE, series::COUNT]);
+    let only_counted = removed_with(Some(TaskEnd::new(EndState::Succeeded).with_keep(Some(Duration::ZERO))));
+    assert_eq!(only_counted, [often::TAKE, often::REMOVE, series::COUNT]);
+}
+
+#[tokio::test]
+async fn a_settlement_with_a_successor_costs_a_removal_and_a_push() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();
+    let conn = connect::writer(&queue.inner.config).unwrap();
+    let mut parts = Parts::default();
+    let mut endings = Vec::new();
+    for _ in 0..2 {
+        pushed(&queue, &conn, &mut parts, &MessageData::new("m"));
+        let lease = claimed(&queue, &conn, &mut parts, 1).0;
+        let then = vec![Successor { partition: p(), message: MessageData::new("next") }];
+        let settlement = Settlement::new(lease, Action::Remove).with_then(then);
+        endings.push(Ending::prepare(&settlement, &queue.inner.config));
+    }
+    let ran = done(&queue, &conn, &mut parts, &Work::Settle { endings, claim: None }).1;
+    let twice = [often::INSERT, often::TAKE, often::REMOVE].map(|text| [text; 2]);
+    assert_eq!(ran, [&[due::DUE], twice.as_flattened(), &[place::READY_RUN, insert::HAS_DEAD]].concat());
 }
 
 #[tokio::test]
@@ -130,8 +180,8 @@ async fn only_who_asks_for_more_than_to_keep_pays_for_it() {
     let keyed = |key: &str, what| MessageData::new("m").with_dedup_key(key).with_on_duplicate(what);
     pushed(&queue, &conn, &mut parts, &MessageData::new("makes the partition"));
 
-    let free = [due::DUE, place::READY, insert::INSERT, insert::HAS_DEAD];
-    let kept = [due::DUE, insert::INSERT, insert::HAS_DEAD, taken::KNOWN];
+    let free = [due::DUE, often::INSERT, often::READY, insert::HAS_DEAD];
+    let kept = [due::DUE, often::INSERT, insert::HAS_DEAD, taken::KNOWN];
     for (key, what) in [("a", OnDuplicate::Keep), ("b", OnDuplicate::Replace), ("c", OnDuplicate::Behind)] {
         assert_eq!(pushed(&queue, &conn, &mut parts, &keyed(key, what)), free, "{what:?}");
         assert_eq!(pushed(&queue, &conn, &mut parts, &keyed(key, OnDuplicate::Keep)), kept);

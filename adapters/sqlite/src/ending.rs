@@ -1,6 +1,8 @@
 //! Ends of deliveries on their way into the file, with what they bring.
 
-use anyqueue::adapter::{Action, Lease, Settlement};
+use std::sync::Arc;
+
+use anyqueue::adapter::{Action, Lease, Settlement, TaskEnd};
 use anyqueue::{Error, PartitionId, Result};
 
 use crate::config::Config;
@@ -21,6 +23,8 @@ pub(crate) struct Ending {
 pub(crate) struct Brought {
     /// The end of its task, which is removed.
     pub(crate) end: Option<NewEnd>,
+    /// What is counted of its end.
+    pub(crate) counted: Option<Arc<TaskEnd>>,
     pub(crate) then: Vec<NewSuccessor>,
 }
 
@@ -45,7 +49,7 @@ impl Ending {
 
     /// Whether it brings anything, or was to: that may be what makes it fail.
     pub(crate) fn brings_any(&self) -> bool {
-        self.brings.as_ref().map_or(true, |brought| brought.end.is_some() || !brought.then.is_empty())
+        self.brings.as_ref().map_or(true, |brought| brought.counted.is_some() || !brought.then.is_empty())
     }
 
     /// Whether it brings messages or a result, or was to, which may take more room than the message leaves that is removed.
@@ -72,9 +76,8 @@ impl Brought {
             Ok(NewSuccessor { partition: successor.partition.clone(), message })
         });
         let then = successors.collect::<Result<_>>()?;
-        // What stays or moves has not ended.
-        let end = settlement.end.as_ref().filter(|_| settlement.action == Action::Remove);
-        Ok(Self { end: end.map(NewEnd::prepare).transpose()?, then })
+        let end = settlement.stored_end().map(NewEnd::prepare).transpose()?;
+        Ok(Self { end, counted: settlement.counted_end().cloned(), then })
     }
 
     fn needs_room(&self) -> bool {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::TaskEnd;
 use anyqueue::{MessageId, PartitionId, Result};
 
+use crate::series;
 use crate::sql::{all, first, limit_of, run};
 use crate::tx::Tx;
 
@@ -20,6 +21,11 @@ pub(crate) const RECORD: &str =
         ended_ms = excluded.ended_ms, expires_ms = excluded.expires_ms, rank = excluded.rank,
         body = excluded.body, result = excluded.result
     WHERE excluded.rank > anyqueue_ended.rank OR anyqueue_ended.expires_ms <= excluded.ended_ms";
+/// Of one whose time is not over.
+pub(crate) const RANK: &str = "SELECT rank FROM anyqueue_ended WHERE part = ?1 AND id = ?2
+    AND (expires_ms IS NULL OR expires_ms > ?3)";
+/// Where the generation begins in a rank.
+const GENERATION_BIT: u32 = 48;
 /// Whether it was still told.
 pub(crate) const DELETE: &str = "DELETE FROM anyqueue_ended WHERE part = ? AND id = ?
     RETURNING expires_ms IS NULL OR expires_ms > ?";
@@ -66,10 +72,26 @@ pub(crate) fn store(tx: &Tx<'_>, part: i64, id: MessageId, new: &NewEnd) -> Resu
     put(tx, STORE, part, id, new)
 }
 
-/// Stores ends, each unless a greater one of the same task is there.
+/// Counts the end of what is cancelled, and stores it if it is to be kept.
+pub(crate) fn cancelled(tx: &Tx<'_>, part: i64, id: MessageId, new: &NewEnd) -> Result<()> {
+    series::count(tx, part, &new.end)?;
+    if new.end.is_kept() { store(tx, part, id, new) } else { Ok(()) }
+}
+
+/// Stores ends, each unless a greater one of the same task is there. They are counted if there was none of its generation.
 pub(crate) fn record(tx: &mut Tx<'_>, partition: &PartitionId, ends: &[(MessageId, NewEnd)]) -> Result<()> {
     let part = tx.make(partition)?;
-    ends.iter().try_for_each(|(id, new)| put(tx, RECORD, part, *id, new))
+    for (id, new) in ends {
+        let former = first(tx.conn, RANK, (part, id.as_bytes(), tx.now.ms), |row| row.get::<_, i64>(0))?;
+        let generation = |rank: u64| rank >> GENERATION_BIT;
+        if former.is_none_or(|rank| generation(rank.unsigned_abs()) < generation(new.end.rank())) {
+            series::count(tx, part, &new.end)?;
+        }
+        if new.end.is_kept() {
+            put(tx, RECORD, part, *id, new)?;
+        }
+    }
+    Ok(())
 }
 
 fn put(tx: &Tx<'_>, statement: &str, part: i64, id: MessageId, NewEnd { end, body }: &NewEnd) -> Result<()> {
@@ -95,6 +117,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]
 /// Frees the place of ends that are told no more, until it has taken its time.
 pub(crate) fn free(tx: &Tx<'_>, limit: usize) -> Result<Freed> {
     let began = Instant::now();
+    series::free(tx, limit)?;
     let limit = limit.min(STEP_ENDS);
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?));
     let lapsed = all(tx.conn, LAPSED, (tx.now.ms, limit_of(limit)), read)?;

@@ -10,13 +10,14 @@ use crate::tx::Tx;
 const LOOKED_UP: usize = 16;
 const LOOKED_AT: u32 = 64;
 
-/// The next partitions, and whether neither they nor their dead letters have messages or are paused, and no ends are kept of them. Those of dead letters have the
+/// The next partitions, and whether neither they nor their dead letters have messages or are paused, and no ends or counts of them are kept. Those of dead letters have the
 /// negative numbers.
 pub(crate) const LOOK: &str = "SELECT p.part, p.paused = 0
         AND NOT EXISTS (SELECT 1 FROM anyqueue_message WHERE part = p.part)
         AND NOT EXISTS (SELECT 1 FROM anyqueue_message WHERE part = -p.part)
         AND NOT EXISTS (SELECT 1 FROM anyqueue_partition WHERE part = -p.part AND paused = 1)
         AND NOT EXISTS (SELECT 1 FROM anyqueue_ended WHERE part = p.part)
+        AND NOT EXISTS (SELECT 1 FROM anyqueue_series WHERE part = p.part)
     FROM anyqueue_partition p WHERE p.part > ? ORDER BY p.part LIMIT ? + 0";
 pub(crate) const FORGET: &str = "DELETE FROM anyqueue_partition WHERE part = ?1 OR part = -?1";
 /// Other connections remember partitions by number.

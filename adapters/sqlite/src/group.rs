@@ -33,6 +33,7 @@ pub(crate) fn run(
 
 fn serve(mut tx: Tx<'_>, works: &[&Work]) -> Result<(Vec<Answer>, Hints)> {
     let mut answers = works.iter().map(|work| answer(&mut tx, work)).collect::<Result<Vec<_>>>()?;
+    tx.ready_new()?;
     for (work, answer) in works.iter().zip(&mut answers) {
         // Asked only now, for it may have been a long wait for the lock.
         if let (Work::Settle { claim: Some(wanted), .. }, Answer::Settle(_, claimed)) = (work, answer)
@@ -59,6 +60,84 @@ fn answer(tx: &mut Tx<'_>, work: &Work) -> Result<Answer> {
             let outcomes = extensions.iter().map(|extension| settle::extend(tx, extension));
             outcomes.collect::<Result<_>>().map(Answer::Extend)
         }
-        Work::Admin(request) => admin::act(tx, request).map(Answer::Admin),
+        Work::Admin(request) => {
+            tx.ready_new()?; // it may be about these
+            admin::act(tx, request).map(Answer::Admin)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anyqueue::{Clock, MessageData, PartitionId};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::admin::{Admin, AdminAnswer};
+    use crate::job::Claim;
+    use crate::new_message::NewMessage;
+    use crate::{SqliteQueue, connect};
+
+    fn p() -> PartitionId {
+        PartitionId::new("p").unwrap()
+    }
+
+    fn push(messages: &[MessageData]) -> Work {
+        let prepare = |message| NewMessage::prepare(message, 1000, &Clock::system()).unwrap();
+        Work::Push { partition: p(), messages: messages.iter().map(prepare).collect() }
+    }
+
+    fn claim_all() -> Work {
+        let (lease, stop) = (Duration::from_secs(30), CancellationToken::new());
+        let claim = Claim { partition: p(), max: 100, group_members: 1, lease, stop };
+        Work::Settle { endings: Vec::new(), claim: Some(claim) }
+    }
+
+    /// In one transaction; the payloads that it claims at the end.
+    async fn claimed(works: &[Work]) -> (Vec<Answer>, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();
+        let conn = connect::writer(&queue.inner.config).unwrap();
+        let claim = claim_all();
+        let works: Vec<&Work> = works.iter().chain([&claim]).collect();
+        let ran = run(&conn, &mut Parts::default(), &queue.inner.config, &works);
+        let mut answers = ran.unwrap_or_else(|failure| panic!("{}", failure.error)).0;
+        let Some(Answer::Settle(_, Ok(claimed))) = answers.pop() else { panic!("not claimed") };
+        let payload = |message: MessageData| String::from_utf8_lossy(message.payload()).into_owned();
+        let taken = claimed.take().0.into_iter();
+        (answers, taken.map(|taken| payload(taken.stored.read(&Clock::system()).message)).collect())
+    }
+
+    #[tokio::test]
+    async fn what_is_stored_together_is_ready_but_for_what_waits() {
+        let same = MessageData::new("d");
+        let messages = [
+            MessageData::new("a"),
+            MessageData::new("b"),
+            MessageData::new("later").with_delay(Duration::from_mins(1)),
+            MessageData::new("c").with_group("g"),
+            MessageData::new("behind it").with_group("g"),
+            same.clone(),
+            same,
+            MessageData::new("first").with_priority(2),
+            MessageData::new("e"),
+        ];
+        let (_, payloads) = claimed(&[push(&messages), push(&[MessageData::new("f")])]).await;
+        assert_eq!(payloads, ["first", "a", "b", "c", "d", "e", "f"]);
+    }
+
+    #[tokio::test]
+    async fn an_operator_sees_what_was_pushed_just_before() {
+        let purge = || Work::Admin(Admin::Purge { partition: p(), limit: 10 });
+        let two = || push(&[MessageData::new("a"), MessageData::new("b")]);
+        let (answers, payloads) = claimed(&[two(), purge(), two(), two(), purge(), two()]).await;
+        let purged = |answer: &Answer| match answer {
+            Answer::Admin(AdminAnswer::Purged(count)) => Some(*count),
+            _ => None,
+        };
+        assert_eq!(answers.iter().filter_map(purged).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(payloads, ["a", "b"]);
     }
 }

@@ -4,19 +4,16 @@ use anyqueue::{PushOutcome, Result};
 
 use crate::new_message::NewMessage;
 use crate::place::Ready;
-use crate::sql::{first, run};
+use crate::sql::first;
 use crate::taken;
 use crate::tx::{DELAYED, Tx};
 
-pub(crate) const INSERT: &str =
-    "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, joined, dedup, body, urgent_ms)
-    VALUES (?1, ?2, ?3, ?1, ?4, ?5, ?1, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
 /// Whether the partition ever had dead letters.
 pub(crate) const HAS_DEAD: &str = "SELECT 1 FROM anyqueue_partition WHERE part = -?";
 /// Whether the message is one of them.
 pub(crate) const IS_DEAD: &str = "SELECT 1 FROM anyqueue_message WHERE part = -? AND id = ?";
 
-/// Stores messages in a partition in which what is due was brought.
+/// Stores messages in a partition in which what is due was brought. They are ready after [`Tx::ready_new`].
 pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> Result<Vec<PushOutcome>> {
     let has_dead = has_dead(tx, part)?;
     let outcomes = messages.iter().map(|message| {
@@ -44,15 +41,20 @@ fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome
     let (seq, rank, id) = (tx.position(), message.rank, message.id.as_bytes());
     let urgent_ms = message.urgent_ms(tx.now);
     let row = (seq, part, rank, id, message.group.as_deref(), key, message.body.as_slice(), urgent_ms);
-    if run(tx.conn, INSERT, row)? == 0 {
+    if tx.insert.run(tx.conn, row)? == 0 {
         if let Some(outcome) = taken::meet(tx, part, message, key)? {
             return Ok(outcome);
         }
-        run(tx.conn, INSERT, row)?;
+        tx.insert.run(tx.conn, row)?;
     }
     if let Some(urgent_ms) = urgent_ms {
         tx.note_urgent(urgent_ms);
     }
+    if message.delay.is_zero() && group.is_none() {
+        tx.make_ready_soon(part, rank, seq);
+        return Ok(PushOutcome::Stored(message.id));
+    }
+    tx.ready_new()?;
     let ready = Ready::new(part, rank, seq);
     if message.delay.is_zero() {
         tx.stand(ready, group)?;

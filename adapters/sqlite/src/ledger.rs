@@ -1,10 +1,12 @@
 //! The ends of tasks: asking the writer for changes, and reading beside it.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyqueue::adapter::{
-    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, async_trait,
+    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey, TaskEnd,
+    async_trait,
 };
 use anyqueue::{CancelOutcome, EndState, Error, MessageId, Operation, Page, PartitionId, Result};
 use rusqlite::{Connection, Row};
@@ -13,7 +15,8 @@ use crate::SqliteQueue;
 use crate::admin::{Admin, AdminAnswer};
 use crate::ends::NewEnd;
 use crate::error::NAME;
-use crate::now::Now;
+use crate::now::{Now, moment};
+use crate::series;
 use crate::sql::{all, first, limit_of};
 
 /// Those in one state: the newest first, before a moment and an id.
@@ -79,10 +82,6 @@ fn ceil_ms(time: SystemTime) -> i64 {
     i64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-fn moment(ms: i64) -> Option<SystemTime> {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms.max(0).unsigned_abs()))
-}
-
 /// One line, as it is stored.
 struct Line {
     id: [u8; 16],
@@ -105,8 +104,8 @@ impl Line {
     fn ended(self) -> Result<EndedTask> {
         let mut end = TaskEnd::decode(&self.body)?;
         end.result = self.result.map(Into::into);
-        let ended_at = moment(self.ended_ms).unwrap_or(SystemTime::UNIX_EPOCH);
-        let expires_at = self.expires_ms.and_then(moment);
+        let ended_at = moment(self.ended_ms);
+        let expires_at = self.expires_ms.map(moment);
         Ok(EndedTask::new(MessageId::from_bytes(self.id), ended_at, expires_at, Arc::new(end)))
     }
 }
@@ -122,7 +121,7 @@ fn page_of(
     if let Some(after) = &page.after {
         let at_ms = ceil_ms(after.ended_at);
         // Of what ended at the moment of the cursor that with a lesser id is left; between two moments it is all that came before.
-        let is_whole = moment(at_ms) == Some(after.ended_at);
+        let is_whole = moment(at_ms) == after.ended_at;
         before = before.min((at_ms, if is_whole { after.id.as_bytes() } else { &[] }));
     }
     let (dead, name) = (partition.is_dead_letters(), partition.name());
@@ -231,6 +230,16 @@ impl LedgerQueueStorage for SqliteQueue {
             }
         }
         Ok(purged)
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        let partition = partition.clone();
+        self.read(Operation::Inspect, move |conn| series::page(conn, &partition, &minutes, &page)).await
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

@@ -70,7 +70,8 @@
 //!
 //! # Partitions
 //! A partition is listed while it, or its dead letters, has messages or is paused. The rows of others are deleted when sixteen more
-//! partitions were used, up to 64 at a time, so that names made from ids do not fill the file; but not while ends of tasks are kept of them.
+//! partitions were used, up to 64 at a time, so that names made from ids do not fill the file; but not while ends of tasks, or
+//! counts of ends, are kept of them.
 //!
 //! # Ends of tasks
 //! The table `anyqueue_ended` has one row for each task whose end is kept: partition, id, state, when it ended, from when on it is told no more,
@@ -78,6 +79,9 @@
 //! count of one state, of several, or of a time is as quick among a million ends as among a hundred, and lists read no results. Where no
 //! ends are kept not one statement more runs. What has lapsed is freed by
 //! [`purge_ended`](anyqueue::Queue::purge_ended), in transactions of about 10 ms.
+//!
+//! The table `anyqueue_series` has the [counts](anyqueue::Queue::series) of ends: a row for each minute, kind, state, and pair of buckets in which any ended, which each end
+//! changes in its own transaction. The same purge frees those that are older than eight days.
 //!
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
@@ -120,6 +124,7 @@ mod limits;
 mod lookout;
 mod new_message;
 mod now;
+mod often;
 mod place;
 #[cfg(test)]
 mod plans;
@@ -133,6 +138,7 @@ mod readers;
 mod report;
 mod room;
 mod schema;
+mod series;
 mod settle;
 mod sql;
 mod steps;

@@ -32,3 +32,8 @@ impl Now {
 fn ceil_ms(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
+/// The moment at this millisecond since 1970.
+pub(crate) fn moment(ms: i64) -> SystemTime {
+    let since = Duration::from_millis(ms.max(0).unsigned_abs());
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+}

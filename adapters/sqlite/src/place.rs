@@ -3,9 +3,12 @@
 use anyqueue::Result;
 
 use crate::sql::{first, run};
-use crate::tx::{FRONT, Tx};
+use crate::tx::{FRONT, NewRun, Tx};
 
-pub(crate) const READY: &str = "INSERT INTO anyqueue_ready (part, rank, pos, seq, deliveries, cancel, head) VALUES (?, ?, ?, ?, ?, ?, ?)";
+/// Makes messages ready that were stored one after the other. `OR FAIL`: else SQLite would keep copies of pages, to take back a part of them.
+pub(crate) const READY_RUN: &str =
+    "INSERT OR FAIL INTO anyqueue_ready (part, rank, pos, seq, deliveries, cancel, head)
+    SELECT part, rank, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq BETWEEN ? AND ?";
 pub(crate) const TIME: &str = "INSERT INTO anyqueue_timed (seq, part, at_ms, state, deliveries, cancel, head)
     VALUES (?, ?, ?, ?, ?, ?, ?)";
 pub(crate) const START_GROUP: &str =
@@ -56,9 +59,27 @@ impl Ready {
 impl Tx<'_> {
     pub(crate) fn make_ready(&mut self, ready: Ready) -> Result<()> {
         let Ready { part, rank, pos, seq, deliveries, cancel, head, .. } = ready;
-        run(self.conn, READY, (part, rank, pos, seq, deliveries, cancel, head))?;
+        self.ready.run(self.conn, (part, rank, pos, seq, deliveries, cancel, head))?;
         self.hint_ready(part);
         Ok(())
+    }
+
+    /// Makes a message ready that was just stored and has no group that counts, and with it those that are stored next: for each by itself
+    /// SQLite would look for the place anew. [`ready_new`](Self::ready_new) does it.
+    pub(crate) fn make_ready_soon(&mut self, part: i64, rank: i64, seq: i64) {
+        self.new.get_or_insert(NewRun { part, rank, first: seq, last: seq }).last = seq;
+        self.hint_ready(part);
+    }
+
+    /// Before anybody looks at what is ready, and where a message is stored that is not.
+    pub(crate) fn ready_new(&mut self) -> Result<()> {
+        match self.new.take() {
+            None => Ok(()),
+            Some(NewRun { part, rank, first, last }) if first == last => {
+                self.ready.run(self.conn, (part, rank, first, first, 0, false, false)).map(drop)
+            }
+            Some(NewRun { first, last, .. }) => run(self.conn, READY_RUN, (first, last)).map(drop),
+        }
     }
 
     /// Makes a message ready in its turn, if it has a group that counts.

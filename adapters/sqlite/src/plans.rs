@@ -4,11 +4,11 @@ use rusqlite::Connection;
 
 use crate::{
     SqliteQueue, admin, alter, claim, connect, due, ends, entries, forget, found, insert, inspect, ledger,
-    lookout, place, settle, stored, taken, tx, urgent,
+    lookout, often, place, series, settle, stored, taken, tx, urgent,
 };
 
 /// Tables that grow with the backlog, and the names they go by in statements.
-const GROWING: [&str; 13] = [
+const GROWING: [&str; 14] = [
     "anyqueue_message",
     "anyqueue_timed",
     "anyqueue_ready",
@@ -16,6 +16,7 @@ const GROWING: [&str; 13] = [
     "anyqueue_group",
     "anyqueue_disabled",
     "anyqueue_ended",
+    "anyqueue_series",
     "anyqueue_control",
     "m",
     "t",
@@ -24,7 +25,7 @@ const GROWING: [&str; 13] = [
     "g",
 ];
 
-pub(crate) const STATEMENTS: [&str; 77] = [
+pub(crate) const STATEMENTS: [&str; 82] = [
     admin::REQUEST,
     admin::PAUSE,
     alter::REWRITE,
@@ -40,6 +41,7 @@ pub(crate) const STATEMENTS: [&str; 77] = [
     due::BRING,
     ends::STORE,
     ends::RECORD,
+    ends::RANK,
     ends::DELETE,
     ends::LAPSED,
     ends::FREE,
@@ -68,7 +70,11 @@ pub(crate) const STATEMENTS: [&str; 77] = [
     ledger::COUNT,
     ledger::FIND,
     lookout::LOOK,
-    place::READY,
+    often::INSERT,
+    often::READY,
+    often::TAKE,
+    often::REMOVE,
+    place::READY_RUN,
     place::TIME,
     place::START_GROUP,
     place::LEAVE_HEADS,
@@ -79,14 +85,14 @@ pub(crate) const STATEMENTS: [&str; 77] = [
     place::NEXT_OF_GROUP,
     place::SET_POSITIONS,
     place::SET_POSITION,
-    insert::INSERT,
     insert::HAS_DEAD,
     insert::IS_DEAD,
-    settle::TAKE,
+    series::COUNT,
+    series::PAGE,
+    series::FREE,
     settle::HELD,
     settle::EXTEND,
     settle::PLACE,
-    settle::REMOVE,
     settle::MOVE,
     stored::STORED,
     stored::REPLACE,
@@ -113,6 +119,7 @@ const FILL: &str = "
     INSERT INTO anyqueue_blocked SELECT part, grp, joined, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 2;
     INSERT INTO anyqueue_disabled SELECT part, seq, NULL, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 3;
     INSERT INTO anyqueue_ended SELECT part, id, 1 + seq % 4, pos, nullif(pos, seq % 5 * pos), 0, x'00', NULL FROM anyqueue_message;
+    INSERT INTO anyqueue_series SELECT part, pos, x'', 1 + seq % 4, 0, seq % 5, 1, 0, 0 FROM anyqueue_message;
     INSERT INTO anyqueue_group SELECT DISTINCT part, grp, 1 FROM anyqueue_message";
 
 fn plan(conn: &Connection, statement: &str) -> Vec<String> {
@@ -163,6 +170,20 @@ async fn a_claim_reads_and_writes_only_what_it_takes() {
     for statement in [claim::LEASE, claim::UNREADY] {
         let steps = plan(&conn, statement);
         assert!(steps.iter().any(|step| step.contains("(rank,pos)<(?,?)")), "{steps:?}");
+    }
+}
+
+/// Such as for a `RETURNING`, or for rows that are found before they are changed.
+#[tokio::test]
+async fn what_runs_for_each_message_makes_no_table_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let conn = filled(dir.path()).await;
+    let for_each = [often::INSERT, often::READY, often::TAKE, often::REMOVE, settle::HELD, due::BRING];
+    for statement in for_each.into_iter().chain([place::READY_RUN]) {
+        let mut explained = conn.prepare(&format!("EXPLAIN {statement}")).unwrap();
+        let steps = explained.raw_query().mapped(|row| row.get("opcode"));
+        let steps: Vec<String> = steps.collect::<rusqlite::Result<_>>().unwrap();
+        assert!(!steps.iter().any(|step| step.starts_with("OpenEphemeral")), "{statement}\n{steps:?}");
     }
 }
 

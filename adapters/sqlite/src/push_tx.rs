@@ -6,10 +6,11 @@ use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, PushOutcome, Res
 use sqlx::{Row, SqliteConnection};
 
 use crate::error::{ERRORS, by_code};
-use crate::insert::{INSERT, IS_DEAD};
+use crate::insert::IS_DEAD;
 use crate::new_message::NewMessage;
 use crate::now::Now;
-use crate::place::{BLOCK, READY, START_GROUP, TIME};
+use crate::often::{INSERT, READY};
+use crate::place::{BLOCK, START_GROUP, TIME};
 use crate::stored::{REPLACE, STORED, Stored};
 use crate::taken::{Change, FREE_KEY, HASTEN, HASTEN_DISABLED, HOLDER, Holder, KNOWN};
 use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, STORE_COUNTER};

@@ -13,6 +13,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("amendments", include_str!("../migrations/0003_amendments.sql")),
     ("ended", include_str!("../migrations/0004_ended.sql")),
     ("control", include_str!("../migrations/0005_control.sql")),
+    ("series", include_str!("../migrations/0006_series.sql")),
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS anyqueue_migration (

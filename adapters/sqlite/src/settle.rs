@@ -3,27 +3,23 @@
 use anyqueue::adapter::{Action, Extension, Lease};
 use anyqueue::{ExtendOutcome, Headers, PartitionId, Result, SettleOutcome};
 
+use crate::due::BRING;
 use crate::ending::{Brought, Ending, NewSuccessor};
 use crate::ends;
 use crate::error::ERRORS;
 use crate::insert::store_all;
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::place::Ready;
+use crate::series;
 use crate::sql::{first, run};
 use crate::stored::{REPLACE, STORED, Stored};
 use crate::tx::{FRONT, POSTPONED, Tx};
 
-/// Ends a lease that holds; the state of 1 is [`LEASED`](crate::tx::LEASED).
-pub(crate) const TAKE: &str =
-    "DELETE FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?
-    RETURNING deliveries, cancel, head";
-/// Whether a lease holds.
-pub(crate) const HELD: &str =
-    "SELECT 1 FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?";
+/// A lease that holds.
+pub(crate) const HELD: &str = "SELECT deliveries, cancel, head FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?";
 pub(crate) const EXTEND: &str = "UPDATE anyqueue_timed SET at_ms = ?5
     WHERE seq = ?1 AND part = ?2 AND token = ?3 AND state = 1 AND at_ms > ?4 RETURNING cancel";
 pub(crate) const PLACE: &str = "SELECT grp, rank, pos, joined FROM anyqueue_message WHERE seq = ?";
-pub(crate) const REMOVE: &str = "DELETE FROM anyqueue_message WHERE seq = ?";
 pub(crate) const MOVE: &str =
     "UPDATE OR IGNORE anyqueue_message SET part = ?1, pos = ?2, joined = ?2, dedup = NULL WHERE seq = ?3";
 
@@ -44,30 +40,48 @@ pub(crate) fn settle(tx: &mut Tx<'_>, ending: &Ending) -> Result<Result<SettleOu
     {
         return Ok(Err(ERRORS.invalid("the delay is longer than the capabilities allow")));
     }
-    let Some(key @ (seq, part, ..)) = key(tx, lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
-    let Brought { end, then } = match brings {
+    let Some(key @ (_, part, ..)) = key(tx, lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
+    let Brought { end, counted, then } = match brings {
         Ok(brought) => brought,
         Err(refused) => {
             let is_held = first(tx.conn, HELD, key, |_| Ok(()))?.is_some();
             return Ok(if is_held { Err(refused.clone()) } else { Ok(SettleOutcome::Lost) });
         }
     };
-    let taken = first(tx.conn, TAKE, key, |row| {
-        let (deliveries, cancel, head) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Ready { deliveries, cancel, head, ..Ready::new(part, 0, seq) })
-    })?;
-    let Some(mut ready) = taken else { return Ok(Ok(SettleOutcome::Lost)) };
+    let Some(mut ready) = take(tx, key, action)? else { return Ok(Ok(SettleOutcome::Lost)) };
     let group = if ready.head || *action != Action::Remove { place(tx, &mut ready)? } else { None };
     act(tx, ready, group.as_deref(), action)?;
     end.as_ref().map_or(Ok(()), |end| ends::store(tx, part, lease.id, end))?;
-    store_successors(tx, then)?;
+    counted.as_ref().map_or(Ok(()), |end| series::count(tx, part, end))?;
+    store_successors(tx, then, (&lease.partition, part))?;
     Ok(Ok(SettleOutcome::Settled))
 }
 
+/// Ends the lease, if it holds.
+fn take(tx: &mut Tx<'_>, key: Key<'_>, action: &Action) -> Result<Option<Ready>> {
+    let (seq, part, ..) = key;
+    // Most messages are removed, and of those without a group nothing has to be known.
+    if *action == Action::Remove && tx.take.run(tx.conn, key)? == 1 {
+        return Ok(Some(Ready::new(part, 0, seq)));
+    }
+    let held = first(tx.conn, HELD, key, |row| {
+        let (deliveries, cancel, head) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Ready { deliveries, cancel, head, ..Ready::new(part, 0, seq) })
+    })?;
+    if held.is_some() {
+        run(tx.conn, BRING, [seq])?;
+    }
+    Ok(held)
+}
+
 /// Stores what comes after a delivery that has ended, in order. A duplicate is left out.
-fn store_successors(tx: &mut Tx<'_>, successors: &[NewSuccessor]) -> Result<()> {
+fn store_successors(
+    tx: &mut Tx<'_>,
+    successors: &[NewSuccessor],
+    (home, home_part): (&PartitionId, i64),
+) -> Result<()> {
     for NewSuccessor { partition, message } in successors {
-        let part = tx.make(partition)?;
+        let part = if partition == home { home_part } else { tx.make(partition)? };
         tx.bring(part)?; // what matured before stands ahead of it
         store_all(tx, part, std::slice::from_ref(message))?;
     }
@@ -90,7 +104,7 @@ fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) 
     let headed = group.filter(|_| ready.head); // not where groups do not count
     match action {
         Action::Remove => {
-            run(tx.conn, REMOVE, [ready.seq])?;
+            tx.remove.run(tx.conn, [ready.seq])?;
             leave(tx, ready.part, headed)
         }
         Action::Release | Action::Retry => {
@@ -127,7 +141,7 @@ fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId)
     let pos = tx.position();
     if run(tx.conn, MOVE, (part, pos, ready.seq))? == 0 {
         // It is there already: one message, which was on its way twice.
-        return run(tx.conn, REMOVE, [ready.seq]).map(drop);
+        return tx.remove.run(tx.conn, [ready.seq]).map(drop);
     }
     let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from
     tx.stand(Ready { pos, joined: pos, ..Ready::new(part, ready.rank, ready.seq) }, joins)

@@ -1,12 +1,13 @@
 //! One write transaction: time, positions, partitions, and whom to wake when it is committed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyqueue::adapter::Waiters;
 use anyqueue::{Clock, PartitionId, Result};
 use rusqlite::Connection;
 
 use crate::now::Now;
+use crate::often::{INSERT, Often, READY, REMOVE, TAKE};
 use crate::sql::{first, run};
 use crate::steps::{self, Noted, Steady};
 
@@ -107,18 +108,33 @@ impl Hint {
     }
 }
 
+/// Messages that were stored one after the other: the keys of the first and the last, and where the first stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewRun {
+    pub(crate) part: i64,
+    pub(crate) rank: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+}
+
 /// One transaction, under the write lock.
 pub(crate) struct Tx<'c> {
     pub(crate) conn: &'c Connection,
     pub(crate) now: Now,
     pub(crate) parts: &'c mut Parts,
     /// Partitions in which what is due was made ready.
-    pub(crate) brought: HashSet<i64>,
+    pub(crate) brought: BTreeSet<i64>,
     /// The last partition that was seen to have no dead letters.
     pub(crate) without_dead: Option<i64>,
     /// When the next message becomes urgent, at the earliest.
     pub(crate) urgent_ms: Option<i64>,
-    hints: HashMap<i64, Hint>,
+    pub(crate) insert: Often<'c>,
+    pub(crate) ready: Often<'c>,
+    pub(crate) take: Often<'c>,
+    pub(crate) remove: Often<'c>,
+    /// What is to become ready.
+    pub(crate) new: Option<NewRun>,
+    hints: BTreeMap<i64, Hint>,
     next: i64,
     /// As it is stored: the next position, and the moment.
     stored: (i64, Option<i64>),
@@ -150,9 +166,24 @@ impl<'c> Tx<'c> {
         if let Some(reading) = reading {
             reading.apply(conn, &noted)?;
         }
-        let (brought, hints) = (HashSet::new(), HashMap::new());
+        let (brought, hints) = (BTreeSet::new(), BTreeMap::new());
         let stored = (next, urgent_ms);
-        let mut tx = Self { conn, now, parts, brought, without_dead: None, urgent_ms, hints, next, stored };
+        let mut tx = Self {
+            conn,
+            now,
+            parts,
+            brought,
+            without_dead: None,
+            urgent_ms,
+            insert: Often::new(INSERT),
+            ready: Often::new(READY),
+            take: Often::new(TAKE),
+            remove: Often::new(REMOVE),
+            new: None,
+            hints,
+            next,
+            stored,
+        };
         tx.forget_some()?;
         tx.lift_urgent()?;
         Ok(tx)

@@ -29,6 +29,9 @@ const WAKE_LATENCY: Duration = Duration::from_secs(1);
 /// How old the server's counts may be.
 const STALENESS: Duration = Duration::from_mins(1);
 
+/// How long a FIFO queue remembers deduplication ids, which is the service's own rule.
+const DEDUP_WINDOW: Duration = Duration::from_mins(5);
+
 /// How many messages a pull may hold for a moment beyond its limit: one of each level below those that it returns, on one level
 /// what a long poll brings too late, and on a FIFO queue the followers in a group.
 fn overfetch(config: &Config) -> u32 {
@@ -66,7 +69,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         postpone_headers: !fifo,
         groups: fifo,
         ages: AgeClock::Server,
-        dedup: Dedup::None,
+        dedup: if fifo { Dedup::Window(DEDUP_WINDOW) } else { Dedup::None },
         on_duplicate: false,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::AtLeastOnce,
@@ -88,6 +91,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         urgent_after: false,
         whole_groups: false,
         ledger: None,
+        series: false,
         control: false,
         limits: Limits {
             message_bytes,

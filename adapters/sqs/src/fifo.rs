@@ -18,11 +18,15 @@ pub(crate) struct FifoIds {
 }
 
 impl FifoIds {
-    /// For one push of a message. Each push gets its own id, whatever the message's id: the server remembers ids for five
-    /// minutes, even of deleted messages, and reports a dropped duplicate as stored. Otherwise a message that comes back here, by
-    /// a move or from its own handler, would be lost.
+    /// For one push of a message. With a deduplication key that is the key's: the server drops what is pushed with it in the next five
+    /// minutes. Without, each push gets its own id, whatever the message's id: the server remembers ids even of deleted messages, and
+    /// reports a dropped duplicate as stored. Otherwise a message that comes back here, by a move or from its own handler, would be lost.
     pub(crate) fn of_push(message: &MessageData) -> Self {
-        Self { group: group(message), dedup: format!("push-{}", Uuid::new_v4()) }
+        let dedup = match message.options().dedup_key.as_deref() {
+            Some(key) => format!("key-{}", hash(key.as_bytes())),
+            None => format!("push-{}", Uuid::new_v4()),
+        };
+        Self { group: group(message), dedup }
     }
 
     /// For a copy of the message that the server calls `message_id`. A repeated copy gets the same id, and a copy of a copy

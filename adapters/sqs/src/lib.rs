@@ -25,7 +25,7 @@
 //! |---|---|
 //! | order, requeueing at the front | a standard queue keeps no order |
 //! | groups | only FIFO queues have them: [`fifo`](SqsBuilder::fifo) |
-//! | deduplication | only FIFO queues drop duplicates, and they report a duplicate as stored, so no pusher could be told |
+//! | deduplication | only FIFO queues drop duplicates |
 //! | unique ids | a standard queue accepts a message as often as it is sent: a push that is repeated after a lost connection may be stored twice |
 //! | strict exclusiveness | a standard queue delivers at least once, and sometimes twice |
 //! | strict fencing | a late deletion with an old receipt handle may succeed |
@@ -52,8 +52,8 @@
 //! |---|---|
 //! | priority levels | a group is kept together only within one queue, and levels are several queues |
 //! | order between groups, requeueing at the front | a released message is the first of its group, not of the queue |
-//! | deduplication by key | a duplicate is dropped, but reported as stored, so no pusher could be told |
-//! | unique ids | the same: within five minutes the service drops a duplicate, even of a deleted message, and reports it as stored. So each push gets a deduplication id of its own |
+//! | deduplication while a message lives | the service remembers a [key](anyqueue::TaskOptions::dedup_key) for five minutes, whatever became of the message. What is pushed with it in that time is dropped, and reported as stored |
+//! | unique ids | the same: within five minutes the service drops a duplicate, even of a deleted message, and reports it as stored. So each push without a key gets a deduplication id of its own |
 //! | delay at push | a FIFO queue supports no delay of a single message |
 //! | new headers, and delays beyond eleven hours, at a postponement | the message must hold up its group, so it cannot be a copy: it is only made invisible, for at most twelve hours from its receive |
 //! | redrive by the service | dead letters do not hold each other up, so they have left their groups |

@@ -25,6 +25,8 @@ const BOTH: &[(&str, &str)] = &[
     ("successors in one step", "no request both stores and deletes"),
     ("a ledger of the ends of tasks", "a queue keeps nothing of what is deleted"),
     ("a ledger in one step with the settlement", "a queue keeps nothing of what is deleted"),
+    ("counts of ends by the minute", "a queue keeps nothing of what is deleted"),
+    ("a control store", "a queue finds nothing by a key"),
     ("exchanges that overlap", "no request both settles and receives"),
     ("a controlled clock", "time is the server's: its clock cannot be turned"),
     ("stored bytes that others can write", "a body is text: bytes that are none cannot be put there"),
@@ -36,7 +38,7 @@ const STANDARD: &[(&str, &str)] = &[
     ("requeue to the front", "a standard queue keeps no order, so it has no front"),
     ("groups", "groups are a FIFO queue's"),
     ("groups claimed whole", "groups are a FIFO queue's"),
-    ("deduplication", "deduplication is a FIFO queue's, which does not tell a duplicate from what it stored"),
+    ("deduplication", "deduplication is a FIFO queue's"),
     ("unique ids", "a standard queue takes a message as often as it is sent"),
 ];
 
@@ -55,7 +57,6 @@ const FIFO: &[(&str, &str)] = &[
         "headers replaced by postponement",
         "a message cannot be changed, and a copy would lose its place in its group",
     ),
-    ("deduplication", "a duplicate is answered like what was stored, so nobody can be told"),
     (
         "unique ids",
         "what is sent again within five minutes is dropped, also if the first was deleted, but answered as stored",

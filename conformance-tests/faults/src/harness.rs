@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::basic::Basic;
 use crate::catalogue::quirk;
 use crate::hollow::Hollow;
+use crate::keys::window::Window;
 use crate::quirk::Quirk;
 use crate::repeating::Repeating;
 use crate::state::Shared;
@@ -27,6 +28,8 @@ pub struct FaultyHarness {
     forgetful: bool,
     /// Whether it gives some messages to two at once, as it declares.
     repeating: bool,
+    /// Whether it remembers deduplication keys for a time, as it declares.
+    windowed: bool,
     spaces: Mutex<HashMap<String, Space>>,
 }
 
@@ -80,13 +83,30 @@ impl FaultyHarness {
         Self { repeating: true, ..Self::right("repeating") }
     }
 
+    /// The same, over a server that remembers deduplication keys for a time, as it declares.
+    pub fn windowed() -> Self {
+        Self { windowed: true, ..Self::right("windowed") }
+    }
+
     fn right(name: impl Into<String>) -> Self {
-        Self { fault: None, name: name.into(), forgetful: false, repeating: false, spaces: Mutex::default() }
+        Self {
+            fault: None,
+            name: name.into(),
+            forgetful: false,
+            repeating: false,
+            windowed: false,
+            spaces: Mutex::default(),
+        }
     }
 
     /// What all clients of a namespace do otherwise.
     fn quirk(&self) -> Option<Arc<dyn Quirk>> {
-        if self.repeating { Some(Arc::new(Repeating::default())) } else { self.fault.and_then(quirk) }
+        match self.fault {
+            Some(fault) => quirk(fault),
+            None if self.repeating => Some(Arc::new(Repeating::default())),
+            None if self.windowed => Some(Arc::new(Window::default())),
+            None => None,
+        }
     }
 
     /// `clock` is the storage's, if this is its first client.

@@ -1,12 +1,14 @@
 //! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyqueue::adapter::{
     AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
     Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
+    PushQueueStorage, QueueStorage, RawDelivery, SeriesCell, SeriesKey, Settlement, Storage, TaskEnd,
+    async_trait,
 };
 use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
@@ -164,6 +166,9 @@ impl LedgerQueueStorage for Hollow {
     }
     async fn purge_ended(&self, _: usize) -> Result<usize> {
         self.answer(0)
+    }
+    async fn series(&self, _: &PartitionId, _: Range<u64>, _: Page<SeriesKey>) -> Result<Vec<SeriesCell>> {
+        self.answer(Vec::new())
     }
     async fn cancel(&self, _: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
         self.answers(tasks, |_| CancelOutcome::Removed)

@@ -5,14 +5,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
     Action, AmendQueueStorage as _, Cancelled, Capabilities, ControlStorage as _, EndedCursor, EndedQuery,
     EndedTask, Extension, InspectQueueStorage as _, Lease, LedgerQueueStorage as _, PauseQueueStorage as _,
-    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, Settlement,
-    TaskEnd, async_trait,
+    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, SeriesCell,
+    SeriesKey, Settlement, TaskEnd, async_trait,
 };
 use anyqueue::control::{Applied, Change, Entry as ControlEntry, Key, Stamped};
 use anyqueue::{
@@ -212,6 +213,16 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
 
     async fn purge_ended(&self, client: &Client, limit: usize) -> Result<usize> {
         client.right.purge_ended(limit).await
+    }
+
+    async fn series(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        client.right.series(partition, minutes, page).await
     }
 
     /// The ledger's cancellation; [`cancel`](Self::cancel) is that of the inspection.

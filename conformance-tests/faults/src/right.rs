@@ -1,11 +1,13 @@
 //! The right backend beneath a fault, whichever it is.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
     AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
     Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
+    PushQueueStorage, QueueStorage, RawDelivery, SeriesCell, SeriesKey, Settlement, Storage, TaskEnd,
+    async_trait,
 };
 use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
@@ -217,6 +219,15 @@ impl LedgerQueueStorage for Right {
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.ledger()?.purge_ended(limit).await
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.ledger()?.series(partition, minutes, page).await
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

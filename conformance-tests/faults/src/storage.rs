@@ -1,11 +1,12 @@
 //! The storage that a [`Quirk`] spoils.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
     AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
     Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, Settlement, Storage, TaskEnd, async_trait,
+    PushQueueStorage, QueueStorage, SeriesCell, SeriesKey, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
@@ -210,6 +211,15 @@ impl LedgerQueueStorage for Quirky {
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.quirk().purge_ended(&self.client, limit).await
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.quirk().series(&self.client, partition, minutes, page).await
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

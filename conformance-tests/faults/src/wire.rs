@@ -1,6 +1,7 @@
 //! A model of a server behind a network, over the memory backend: what the fault cases are tested with.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,7 @@ use anyqueue::adapter::{
     Action, AmendQueueStorage, Cancelled, Capabilities, ControlStorage, Durability, DurabilityLevel,
     EndedCursor, EndedQuery, EndedTask, Extension, InspectCapability, InspectQueueStorage,
     LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
-    RawDelivery, Reach, Settlement, Storage, TaskEnd, async_trait,
+    RawDelivery, Reach, SeriesCell, SeriesKey, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::control::{Applied, Change, Entry, Expect, Key, Stamped};
 use anyqueue::{
@@ -410,6 +411,15 @@ impl LedgerQueueStorage for Remote {
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.call(Duration::ZERO, async { self.memory().purge_ended(limit).await }).await?
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.call(Duration::ZERO, async { self.memory().series(partition, minutes, page).await }).await?
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

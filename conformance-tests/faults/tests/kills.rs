@@ -165,6 +165,15 @@ async fn a_server_that_declares_to_give_a_message_to_two_may_do_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_server_that_declares_to_remember_keys_for_a_time_passes() {
+    for pattern in ["window.", "dedup.", "random.", "push."] {
+        let report = run(Arc::new(FaultyHarness::windowed()), &Options::new().with_pattern(pattern)).await;
+        let tally = report.tally();
+        assert!(tally.passed > 0 && tally.failed + tally.inconclusive == 0, "{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_backend_that_agrees_to_everything_and_does_nothing_gets_no_certificate() {
     let report = run(Arc::new(HollowHarness::agreeing()), &Options::new()).await;
     assert_eq!(report.certificate(), Certificate::Failed);

@@ -270,7 +270,10 @@ impl Life<'_> {
         let pushed =
             || self.arrivals.iter().filter(|arrival| arrival.certain == certain && arrival.pushed.is_some());
         let unremoved = |arrival: &&Arrival<'_>| {
-            let again = pushed().map(|next| next.span).find(|next| arrival.span.before(*next));
+            // What may have been removed, for all that is known, may as well have been pushed anew by a push that is certain.
+            let anew =
+                self.arrivals.iter().filter(|next| next.pushed.is_some() && (next.certain || !certain));
+            let again = anew.map(|next| next.span).find(|next| arrival.span.before(*next));
             let by = again.map_or(NEVER, |again| again.to);
             let removed =
                 |gone: &Departure| !gone.moved && gone.span.to > arrival.span.from && gone.span.from < by;

@@ -41,6 +41,7 @@ pub(super) fn ready_is_served(timeline: &Timeline<'_>) -> Verdict {
                 && interval.until > span.to
                 && timeline.leads_group(interval, span)
                 && !being_replaced(timeline, interval, span)
+                && !being_made_ready(timeline, interval, call)
         });
         let Some(interval) = passed_over else { continue };
         let clause = match interval.queue_position {
@@ -126,6 +127,7 @@ pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
             .iter()
             .filter(|interval| waited(interval, answered.contains_key(&interval.message), call.span()))
             .filter(|interval| !being_replaced(timeline, interval, call.span()))
+            .filter(|interval| !being_made_ready(timeline, interval, call))
         {
             if answered.contains_key(&interval.message) {
                 later.insert(interval.message, interval);
@@ -193,6 +195,26 @@ fn others_overfetch(timeline: &Timeline<'_>, call: &Call, partition: &PartitionI
         _ => false,
     };
     timeline.rules.overfetch && timeline.trace.events.iter().any(holds)
+}
+
+/// Whether another pull, under way at the same time, may be the first to come upon it since its lease or delay was over, and be at work
+/// on it: a server may pass over what is being changed.
+fn being_made_ready(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, call: &Call) -> bool {
+    let span = call.span();
+    let here =
+        |other: &&Call| matches!(&other.op, Asked::Pull { partition, .. } if partition == interval.place);
+    let beside = |other: &&Call| {
+        !std::ptr::eq(*other, call) && other.span().from < span.to && other.span().to > span.from
+    };
+    let others = || timeline.trace.events.iter().filter(here);
+    let Some(first) = others().filter(beside).map(|other| other.span().from).min() else { return false };
+    let came_upon_it = |earlier: &Call| {
+        let earlier = earlier.span();
+        earlier.from >= interval.since
+            && earlier.to <= first
+            && timeline.never_paused(interval.place, earlier)
+    };
+    interval.by_time && !others().any(came_upon_it)
 }
 
 /// Whether a push of its deduplication key may be at work on it: a server may pass over what is being changed.

@@ -20,6 +20,8 @@ pub(crate) struct ReadyInterval<'a> {
     pub(crate) joined: Span,
     /// Its number among what joined in one call.
     pub(crate) nth: usize,
+    /// Whether nobody made it ready but time: a lease ran out, or a delay was over.
+    pub(crate) by_time: bool,
     /// Certainly there to be pulled from this moment on.
     pub(crate) since: Duration,
     /// Until then nobody can have taken it.
@@ -153,6 +155,7 @@ impl<'a> Timeline<'a> {
                 begun,
                 joined,
                 nth,
+                by_time: !delay.is_zero(),
                 since,
                 until,
                 until_second: until,
@@ -179,6 +182,11 @@ impl<'a> Timeline<'a> {
             }
             Fate::Settled(Act::Remove, _) | Fate::Unknown => return None,
         };
+        let by_time = match hold.fate {
+            Fate::Settled(Act::Postpone { delay, .. }, _) => !delay.is_zero(),
+            Fate::Settled(..) => false,
+            Fate::Lapsed | Fate::Unknown => true,
+        };
         let message = hold.delivered.message;
         let interval = ReadyInterval {
             message,
@@ -188,6 +196,7 @@ impl<'a> Timeline<'a> {
             begun,
             joined,
             nth: 0,
+            by_time,
             since,
             until: NEVER,
             until_second: NEVER,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyqueue::PartitionId;
 
 pub(crate) use super::lives::{Amended, Arrival, Departure, Fate, Hold, Life, Pause, Try};
-use super::rules::Rules;
+use super::rules::{Dedup, Rules};
 pub(crate) use super::span::{NEVER, Span};
 use crate::fault_target::{DISRUPTED, killed};
 use crate::history::{
@@ -209,7 +209,10 @@ impl<'a> Timeline<'a> {
             let life = self.lives.entry(item.message).or_default();
             life.pushes.push((call, item));
             let certain = match item.answer {
-                Answer::Ok(Push::Stored) => true,
+                // Where keys are remembered for a time a repetition is dropped, and may be answered the same.
+                Answer::Ok(Push::Stored) => {
+                    item.content.dedup_key.is_none() || self.rules.dedup != Dedup::Window
+                }
                 Answer::Unknown | Answer::Missing | Answer::Ok(Push::StoredAs(_)) => false,
                 Answer::Ok(Push::Replaced(other)) => {
                     self.replaced(call, partition, (item, at), other);

@@ -86,6 +86,24 @@ macro_rules! with_ledger_faults {
             CancelEndsUnknown: "A cancellation stores the end of what is not there.",
             CancelUnasked: "A cancellation without an end stores one.",
             CancelEndsOfFirst: "Of several that are cancelled all get the end of the first.",
+            // What is counted
+            SeriesForgotten: "No end is counted.",
+            SeriesMergesKinds: "Ends are counted without a look at the kind of task.",
+            SeriesMergesStates: "Ends are counted as successes, however a task ended.",
+            SeriesWrongBucket: "Ends are counted in the bucket before the one of their run's time.",
+            SeriesWrongMinute: "Ends are counted in the minute after theirs.",
+            SeriesInMillis: "The totals of times are cut to whole milliseconds.",
+            SeriesOfFirst: "Of a batch of settlements the first end alone is counted.",
+            SeriesForgetsUnkept: "An end that is kept for no time is not counted.",
+            SeriesForgetsDead: "The end of a task whose message becomes a dead letter is not counted.",
+            SeriesCountsLost: "The end of a settlement under a lost lease is counted.",
+            SeriesCountsRepeats: "An end that is recorded again is counted again.",
+            SeriesRace: "Counting an end first looks and then writes, with others in between.",
+            SeriesPagesSkip: "A page of counts leaves out the first one after where the one before stopped.",
+            SeriesPagesRepeat: "A page of counts begins with the last of the one before.",
+            SeriesPartitionsShared: "What has ended in one partition is counted in every one.",
+            SeriesIgnoresMinutes: "Counts of every minute are told, whichever are asked for.",
+            SeriesDieWithEnds: "With an end its count is deleted.",
         }
     };
 }

@@ -122,7 +122,8 @@ impl Maker {
 
     fn message(&mut self) -> Message {
         let levels = self.capabilities.priority_levels.min(3);
-        let key = (self.capabilities.dedup != Dedup::None && self.often(20)).then(|| self.random.u8(..KEYS));
+        let key =
+            (self.capabilities.dedup == Dedup::WhileLive && self.often(20)).then(|| self.random.u8(..KEYS));
         let on_duplicate = if key.is_some() { self.on_duplicate() } else { OnDuplicate::Keep };
         let payloads = [Payload::Padded, Payload::WithNul, Payload::NoUtf8, Payload::Long];
         Message {

@@ -57,6 +57,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         urgent_after,
         whole_groups,
         ledger,
+        series,
         control,
         limits,
         slack,
@@ -100,6 +101,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("urgent from a moment on", yes(urgent_after)),
         ("groups claimed whole", yes(whole_groups)),
         ("ends of tasks kept with the settlement", ledger.map_or("no", move_words).to_owned()),
+        ("ends of tasks counted by the minute", yes(series)),
         ("control entries", yes(control)),
     ];
     rows.extend(inspect_rows(&inspect));

@@ -74,7 +74,7 @@ impl EndState {
 pub struct TaskEnd {
     /// How it ended.
     pub state: EndState,
-    /// For how long this is kept; `None`: until it is deleted.
+    /// For how long this is kept; `None`: until it is deleted; zero: it is only counted.
     pub keep: Option<Duration>,
     /// How often the task was put back from dead letters or moved, as far as known.
     pub generation: u32,
@@ -106,6 +106,8 @@ pub struct TaskEnd {
     pub log: Option<Arc<str>>,
     /// What the handler returned, at most [`MAX_RESULT_BYTES`]. Lists leave it out, so that a page of them is small.
     pub result: Option<Bytes>,
+    /// Of a task that has not ended, of which a [ledger beside](crate::Beside) the queue was told: how long it waits from then on.
+    pub due_in: Option<Duration>,
 }
 
 impl TaskEnd {
@@ -130,6 +132,7 @@ impl TaskEnd {
             errors: None,
             log: None,
             result: None,
+            due_in: None,
         }
     }
 
@@ -173,6 +176,12 @@ impl TaskEnd {
     pub fn with_reason(mut self, reason: impl Into<Arc<str>>) -> Self {
         self.reason = Some(reason.into());
         self
+    }
+
+    /// Whether it is stored. One that is to be kept for no time is only [counted](crate::Queue::series).
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.keep != Some(Duration::ZERO)
     }
 
     /// Its rank among ends of the same task, less than 2⁶³: by generation, then attempt, then deliveries, then state. The greatest is the
@@ -241,6 +250,7 @@ impl TaskEnd {
             reason: self.reason.as_deref(),
             errors: self.errors.as_deref(),
             log: self.log.as_deref(),
+            due_in_us: self.due_in.map(micros),
         }
     }
 }
@@ -280,6 +290,8 @@ struct Wire<'a> {
     successors: Option<u32>,
     #[b(14)]
     log: Option<&'a str>,
+    #[n(15)]
+    due_in_us: Option<u64>,
 }
 
 impl Wire<'_> {
@@ -303,6 +315,7 @@ impl Wire<'_> {
             errors: text(self.errors),
             log: text(self.log),
             result: None,
+            due_in: self.due_in_us.map(Duration::from_micros),
         })
     }
 }
@@ -330,6 +343,7 @@ mod tests {
             errors: Some("[]".into()),
             log: Some("+0.001s begun\n".into()),
             result: None,
+            due_in: Some(Duration::from_secs(7)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::end::EndState;
-use super::storage::EndedQuery;
+use super::ended::EndedQuery;
 use super::task::{Task, TaskState};
 
 /// Which tasks of a partition are meant: those that match everything it says. It says nothing at first, so that all match.

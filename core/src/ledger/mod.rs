@@ -2,17 +2,28 @@
 //!
 //! A task that lives, or is dead, is known by its message. What is done is removed from the queue; its end is what the ledger keeps.
 
+mod about;
 mod cancel;
 mod end;
+mod ended;
 mod filter;
 mod keep;
+mod live;
+mod series;
 mod storage;
 mod task;
 
+pub(crate) use about::{cut, kind_of};
 pub use cancel::Cancelled;
 pub use end::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd};
+pub use ended::{EndedCursor, EndedQuery, EndedTask};
 pub use filter::TaskFilter;
 pub use keep::Keep;
-pub use storage::{EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage};
+pub use live::{LivePage, LiveTasks};
+pub use series::{
+    HISTOGRAM_BUCKETS, Histogram, MAX_COUNTED_TIME, MAX_SERIES_STEPS, SERIES_KEPT, SeriesCell, SeriesKey,
+    SeriesQuery, SeriesRow, SeriesStep, first_minute_kept, minute_of,
+};
+pub use storage::LedgerQueueStorage;
 pub use task::{Task, TaskCount, TaskState};
 pub(crate) use task::{attempts, generation, text};

@@ -1,12 +1,15 @@
 //! The optional trait for keeping the ends of tasks.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use async_trait::async_trait;
 
 use super::cancel::Cancelled;
-use super::end::{EndState, TaskEnd};
+use super::end::TaskEnd;
+use super::ended::{EndedCursor, EndedQuery, EndedTask};
+use super::live::LiveTasks;
+use super::series::{SeriesCell, SeriesKey};
 use crate::end_watches::EndWatch;
 use crate::error::Result;
 use crate::inspect::{CancelOutcome, Page};
@@ -70,6 +73,23 @@ pub trait LedgerQueueStorage: QueueStorage {
     /// If the server cannot be asked.
     async fn purge_ended(&self, limit: usize) -> Result<usize>;
 
+    /// Counts of the ends of these minutes, in whole minutes since 1970, in the order of their keys: a page of them. Where
+    /// [`series`](crate::adapter::Capabilities::series) is declared, each end is counted in the step that stores it, once, by the minute of the moment that it
+    /// is stamped with: also one that is [kept for no time](TaskEnd::is_kept), and that of a task whose message becomes a dead letter, neither of which is
+    /// stored. One that is [recorded](Self::record_ended) counts if there was none of the task in its generation. Counts are kept for
+    /// [`SERIES_KEPT`](crate::SERIES_KEPT); [`purge_ended`](Self::purge_ended) frees those before, in steps of up to its limit, which its result leaves out.
+    ///
+    /// Core guarantees: at most [`MAX_PAGE`](crate::MAX_PAGE), a live partition.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where it is not declared; else if the server cannot be asked.
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>>;
+
     /// As [`request_cancel`](crate::adapter::InspectQueueStorage::request_cancel), and stores with the removal of what waits its end, in one step. One
     /// result for each, in order.
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>>;
@@ -83,70 +103,11 @@ pub trait LedgerQueueStorage: QueueStorage {
 
     /// These tasks have ended, or are dead, by a call of this handle. Called after that call, and must not block.
     fn note_ended(&self, _ids: &[MessageId]) {}
+
+    /// The tasks that have not ended, if it knows of them what the queue cannot tell: nothing where ledger and queue are one.
+    fn live_tasks(&self) -> Option<&dyn LiveTasks> {
+        None
+    }
 }
 
 const _: fn(&dyn LedgerQueueStorage) = |_| {};
-
-/// Which ends to list or count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndedQuery {
-    /// Those in one of these states; none named: in any.
-    pub states: Vec<EndState>,
-    /// Those that ended at this time or later, by the server's clock.
-    pub since: Option<SystemTime>,
-    /// Those that ended before this time, by the server's clock.
-    pub before: Option<SystemTime>,
-}
-
-impl EndedQuery {
-    /// Whether it asks for an end like this.
-    #[must_use]
-    pub fn matches(&self, state: EndState, ended_at: SystemTime) -> bool {
-        (self.states.is_empty() || self.states.contains(&state))
-            && self.since.is_none_or(|since| ended_at >= since)
-            && self.before.is_none_or(|before| ended_at < before)
-    }
-}
-
-/// Where a page of ends stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EndedCursor {
-    /// When the last of it ended.
-    pub ended_at: SystemTime,
-    /// Its id.
-    pub id: MessageId,
-}
-
-/// The end of a task as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndedTask {
-    /// The message.
-    pub id: MessageId,
-    /// When it ended, by the server's clock, to the millisecond.
-    pub ended_at: SystemTime,
-    /// Until when this is kept; `None`: until it is deleted.
-    pub expires_at: Option<SystemTime>,
-    /// Its end. How long it was to be kept is said by `expires_at`.
-    pub end: Arc<TaskEnd>,
-}
-
-impl EndedTask {
-    /// An end that was stored at this moment.
-    #[must_use]
-    pub fn new(
-        id: MessageId,
-        ended_at: SystemTime,
-        expires_at: Option<SystemTime>,
-        end: Arc<TaskEnd>,
-    ) -> Self {
-        Self { id, ended_at, expires_at, end }
-    }
-
-    /// Where a page that ends with this one goes on.
-    #[must_use]
-    pub const fn cursor(&self) -> EndedCursor {
-        EndedCursor { ended_at: self.ended_at, id: self.id }
-    }
-}

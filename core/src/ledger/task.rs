@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::end::EndState;
-use super::storage::EndedTask;
+use super::ended::EndedTask;
 use crate::inspect::{Browsed, MessageState};
 use crate::message::{Headers, MessageData, MessageId, header};
 use crate::partition::PartitionId;
@@ -129,9 +129,9 @@ pub struct Task {
     pub ended_at: Option<SystemTime>,
     /// Until when its end is kept; `None`: until it is deleted.
     pub expires_at: Option<SystemTime>,
-    /// From the push to the beginning of the last run, once it has ended.
+    /// From the push to the beginning of the last run, once it has ended and is no dead letter.
     pub waited: Option<Duration>,
-    /// How long the last run took, once it has ended.
+    /// How long the last run took, once it has ended and is no dead letter.
     pub ran: Option<Duration>,
     /// Why it failed, or was ended.
     pub reason: Option<Arc<str>>,
@@ -141,11 +141,17 @@ pub struct Task {
     pub log: Option<Arc<str>>,
     /// What its handler returned.
     pub result: Option<Bytes>,
-    /// Its message, while it lives or is dead.
+    /// Its message, while it lives or is dead, where the queue can be browsed.
     pub message: Option<MessageData>,
 }
 
 impl Task {
+    /// Whether its message is a dead letter, which can be put back. The message of what failed otherwise is gone.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.state == TaskState::Failed && self.waited.is_none()
+    }
+
     /// A task that has ended.
     pub(crate) fn ended(partition: PartitionId, ended: EndedTask) -> Self {
         let EndedTask { id, ended_at, expires_at, end } = ended;

@@ -8,14 +8,11 @@ use bytes::Bytes;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::inspect::Browsed;
-use crate::ledger::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd, attempts, generation, text};
+use crate::ledger::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd, attempts, cut, kind_of};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, MessageId, header};
 use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
 use crate::storage::Action;
-
-/// The most of a task's errors that is kept, in bytes. Longer texts are left out: cut, they could not be parsed.
-const MAX_ERRORS_BYTES: usize = 8 << 10;
 
 /// What the one who runs a task knows of its run, for the ledger: handed to [`Delivery::report`](crate::Delivery::report), and kept if the task
 /// ends with this delivery.
@@ -136,6 +133,30 @@ pub(super) struct Ending<'a> {
     pub(super) successors: usize,
 }
 
+impl Ending<'_> {
+    /// An end, or a fact of a task that goes on, with all that is known of it.
+    pub(super) fn described(&self, state: EndState, report: Option<&TaskReport>) -> TaskEnd {
+        let empty = TaskReport::default();
+        let (report, message) = (report.unwrap_or(&empty), self.message);
+        let mut end = TaskEnd::new(state).about(message);
+        end.attempt = report
+            .attempt
+            .unwrap_or_else(|| attempts(message.headers()).saturating_add(u32::from(self.was_handled)));
+        end.delivery_count = self.delivery_count.unwrap_or(0);
+        end.successors = u32::try_from(self.successors).unwrap_or(u32::MAX);
+        end.waited = self.waited;
+        end.ran = report.ran.unwrap_or(self.ran);
+        end.worker = report.worker.as_deref().map(|worker| cut(worker, MAX_KEY_BYTES));
+        end.reason = report.reason.as_deref().map(|reason| cut(reason, MAX_REASON_BYTES));
+        if let Some(errors) = &report.errors {
+            end = end.with_errors(Some(Arc::clone(errors)));
+        }
+        end.log = report.log.as_deref().map(|log| cut(log, MAX_LOG_BYTES));
+        end.result.clone_from(&report.result);
+        end
+    }
+}
+
 impl Shared {
     /// What a settlement stores in the ledger; nothing if the task does not end with it, or is not to be kept.
     pub(super) fn end(
@@ -145,8 +166,10 @@ impl Shared {
         action: &Action,
         report: Option<&TaskReport>,
     ) -> Option<Arc<TaskEnd>> {
-        if *action != Action::Remove {
-            return None;
+        match action {
+            Action::Remove => {}
+            Action::Move { to, .. } if to.is_dead_letters() => return self.died(ending, action, report),
+            _ => return self.goes_back(ending, status, action, report),
         }
         let said = report.and_then(|report| report.state);
         let state = said.unwrap_or(match status {
@@ -154,6 +177,37 @@ impl Shared {
             _ => EndState::Cancelled,
         });
         self.ended(ending, state, report)
+    }
+
+    /// What the ledger counts of a task whose message becomes a dead letter: all that is kept of it, where the queue itself shows those.
+    pub(super) fn died(
+        &self,
+        ending: &Ending<'_>,
+        action: &Action,
+        report: Option<&TaskReport>,
+    ) -> Option<Arc<TaskEnd>> {
+        self.options.ledger?;
+        if self.tells_of_living() {
+            return Some(ending.told(action, report));
+        }
+        self.counted(ending, EndState::Failed, report)
+    }
+
+    /// An end that is counted and not stored.
+    fn counted(
+        &self,
+        ending: &Ending<'_>,
+        state: EndState,
+        report: Option<&TaskReport>,
+    ) -> Option<Arc<TaskEnd>> {
+        if !self.capabilities.series || ending.partition.is_dead_letters() {
+            return None;
+        }
+        let mut end = TaskEnd::new(state).with_keep(Some(Duration::ZERO));
+        end.waited = ending.waited;
+        end.ran = report.and_then(|report| report.ran).unwrap_or(ending.ran);
+        end.kind = kind_of(ending.message.headers());
+        Some(Arc::new(end))
     }
 
     /// What the ledger keeps of a task that is cancelled while it waits, as it was found before.
@@ -190,34 +244,13 @@ impl Shared {
         if ending.partition.is_dead_letters() {
             return None;
         }
-        let message = ending.message;
-        let headers = message.headers();
+        let headers = ending.message.headers();
         let keep = self.options.of(ending.partition.name()).keep.unwrap_or(default);
         let keep = keep_by_header(headers, state).unwrap_or_else(|| keep.of(state));
         if keep == Some(Duration::ZERO) {
-            return None;
+            return self.counted(ending, state, report);
         }
-        let empty = TaskReport::default();
-        let report = report.unwrap_or(&empty);
-        let mut end = TaskEnd::new(state).with_keep(keep);
-        end.generation = generation(headers);
-        end.attempt =
-            report.attempt.unwrap_or_else(|| attempts(headers).saturating_add(u32::from(ending.was_handled)));
-        end.delivery_count = ending.delivery_count.unwrap_or(0);
-        end.successors = u32::try_from(ending.successors).unwrap_or(u32::MAX);
-        end.waited = ending.waited;
-        end.ran = report.ran.unwrap_or(ending.ran);
-        end.worker = report.worker.as_deref().map(|worker| cut(worker, MAX_KEY_BYTES));
-        end.kind = headers.get(header::TASK_KIND).map(|kind| cut(kind, MAX_KEY_BYTES));
-        end.task_id = message.task_id().map(Arc::from);
-        end.session_id = message.session_id().map(Arc::from);
-        end.trace = headers.get(header::TRACEPARENT).map(|trace| cut(trace, MAX_KEY_BYTES));
-        end.reason = report.reason.as_deref().map(|reason| cut(reason, MAX_REASON_BYTES));
-        let errors = report.errors.clone().or_else(|| text(headers, header::TASK_ERRORS));
-        end.errors = errors.filter(|errors| errors.len() <= MAX_ERRORS_BYTES);
-        end.log = report.log.as_deref().map(|log| cut(log, MAX_LOG_BYTES));
-        end.result.clone_from(&report.result);
-        Some(Arc::new(end))
+        Some(Arc::new(ending.described(state, report).with_keep(keep)))
     }
 }
 
@@ -231,10 +264,6 @@ fn keep_by_header(headers: &Headers, state: EndState) -> Option<Option<Duration>
         // What cannot be read is as if it were not said: the task is done, and must not fail by that.
         text => humantime::parse_duration(text).ok().map(Some),
     }
-}
-
-fn cut(text: &str, bytes: usize) -> Arc<str> {
-    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text).into()
 }
 
 #[cfg(test)]

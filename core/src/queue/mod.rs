@@ -26,6 +26,7 @@ mod push;
 mod pusher;
 mod redrive;
 mod refuse;
+mod series;
 mod settle;
 mod settle_pulls;
 mod shared;
@@ -34,6 +35,7 @@ mod stream;
 mod successors;
 mod task_stream;
 mod tasks;
+mod told;
 mod trickle;
 mod twin;
 

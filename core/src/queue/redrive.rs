@@ -172,9 +172,10 @@ impl DeadLetters {
                 headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
                 let generation = generation(&headers);
                 headers.insert(header::GENERATION.to_owned(), generation.saturating_add(1).to_string());
+                let told = shared.put_back(handler.message(), &headers);
                 let action = Action::Move { to: to.clone(), headers: Some(headers) };
                 shared.deliveries.note(handler.id(), &action);
-                Settlement::new(handler.lease().clone(), action)
+                Settlement::new(handler.lease().clone(), action).with_end(told)
             })
             .collect();
         let mut moved = 0;

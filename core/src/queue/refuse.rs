@@ -35,7 +35,8 @@ impl Shared {
         delivery: &RawDelivery,
         action: &Action,
     ) -> Option<Arc<TaskEnd>> {
-        if self.options.ledger.is_none() || *action != Action::Remove {
+        let is_dead = matches!(action, Action::Move { to, .. } if to.is_dead_letters());
+        if self.options.ledger.is_none() || (*action != Action::Remove && !is_dead) {
             return None;
         }
         let ending = Ending {
@@ -47,6 +48,9 @@ impl Shared {
             was_handled: false,
             successors: 0,
         };
+        if is_dead {
+            return self.died(&ending, action, None);
+        }
         self.ended(&ending, EndState::TimedOut, Some(&TaskReport::new().with_reason(EXPIRED)))
     }
 

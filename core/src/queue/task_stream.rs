@@ -27,6 +27,8 @@ const PLACES: usize = 3;
 #[derive(Debug)]
 pub(super) enum Side {
     Messages(PartitionId, Option<MessageId>),
+    /// Those that live or are dead, as a ledger beside the queue was told.
+    Told(PartitionId, Option<EndedCursor>),
     Ended(PartitionId, Option<EndedCursor>),
 }
 
@@ -83,6 +85,16 @@ impl Walk {
                 *after = page.last().map(|browsed| browsed.message.id());
                 let partition = partition.clone();
                 self.page.extend(page.into_iter().map(|browsed| Task::of_message(&partition, browsed, now)));
+            }
+            Some(Side::Told(partition, after)) => {
+                let page = self.queue.told_page(partition, *after).await?;
+                *after = page.next;
+                self.page.extend(page.tasks);
+                if after.is_some() {
+                    // There may be more, though all of this page may have ended since.
+                    self.has_read = Some(self.page.len());
+                    return Ok(());
+                }
             }
             Some(Side::Ended(partition, after)) => {
                 let query = self.filter.ended_query().unwrap_or_default();

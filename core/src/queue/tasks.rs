@@ -14,7 +14,7 @@ use crate::end_watches::{EndWatch, SAY_AGAIN};
 use crate::error::{Operation, Result};
 use crate::inspect::{Browsed, MAX_PAGE, Page};
 use crate::ledger::{
-    EndState, EndedCursor, EndedTask, LedgerQueueStorage, Task, TaskCount, TaskFilter, TaskState,
+    EndState, EndedCursor, EndedTask, LedgerQueueStorage, LivePage, Task, TaskCount, TaskFilter, TaskState,
 };
 use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
@@ -46,6 +46,8 @@ impl Queue {
                         return Ok(Some(task));
                     }
                 }
+            } else if let Some(task) = self.told(&partition, id).await? {
+                return Ok(Some(task));
             }
             if self.has_ledger()
                 && let Some(ended) = self.find_ended(&partition, id).await?
@@ -106,7 +108,8 @@ impl Queue {
     /// The tasks of a partition that match, one page in memory at a time: those that live, then the dead, both in the order of their ids, then those
     /// that ended, the newest first, without their [results](Task::result). What changes its state meanwhile may come twice, or not at all.
     ///
-    /// Where the backend cannot browse, those that live or are dead are left out; where no ends are kept, those that ended.
+    /// Where the backend cannot browse, those that live or are dead are known as far as a [ledger beside](crate::Beside) it was told of them, and come
+    /// as they were told, the last first; without one they are left out. Where no ends are kept, those that ended are.
     ///
     /// ```
     /// use anyqueue::{Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskFilter, TaskState};
@@ -263,6 +266,43 @@ impl Queue {
         found.await?.into_iter().next().unwrap_or(Ok(None))
     }
 
+    /// Whether a ledger beside the queue is told of what the queue cannot show.
+    fn is_told(&self) -> bool {
+        let ledger = self.storage().ledger().filter(|_| self.has_ledger());
+        !self.capabilities().inspect.browse && ledger.is_some_and(|ledger| ledger.live_tasks().is_some())
+    }
+
+    /// The task with this id that lives or is dead, as the ledger was told.
+    async fn told(&self, partition: &PartitionId, id: MessageId) -> Result<Option<Task>> {
+        if !self.is_told() {
+            return Ok(None);
+        }
+        let partition = partition.clone();
+        let found = self.ledger(move |ledger| {
+            Box::pin(async move {
+                let Some(live) = ledger.live_tasks() else { return Ok(Vec::new()) };
+                Ok(live.find_live(&partition, &[id]).await)
+            })
+        });
+        found.await?.into_iter().next().unwrap_or(Ok(None))
+    }
+
+    /// Some of those tasks.
+    pub(super) async fn told_page(
+        &self,
+        partition: &PartitionId,
+        after: Option<EndedCursor>,
+    ) -> Result<LivePage> {
+        let (partition, page) = (partition.clone(), Page::of(PAGE).after(after));
+        self.ledger(move |ledger| {
+            Box::pin(async move {
+                let Some(live) = ledger.live_tasks() else { return Ok(LivePage::default()) };
+                live.live_page(&partition, page).await
+            })
+        })
+        .await
+    }
+
     pub(super) async fn ended_page(
         &self,
         partition: &PartitionId,
@@ -283,6 +323,9 @@ impl Queue {
         }
         if can_browse && filter.wants_dead() {
             sides.push_back(Side::Messages(partition.dead_letters(), None));
+        }
+        if self.is_told() && (filter.wants_live() || filter.wants_dead()) {
+            sides.push_back(Side::Told(partition.clone(), None));
         }
         if ended.is_some() && self.has_ledger() {
             sides.push_back(Side::Ended(partition.clone(), None));
@@ -312,6 +355,8 @@ impl Queue {
                 });
                 count.await.map(Some)
             }
+            // Some of them may have ended since, which is seen by looking.
+            Side::Told(..) => Ok(None),
             Side::Messages(partition, _) => {
                 let counts = self.counts(partition).await?;
                 let is_dead = partition.is_dead_letters();

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 /// More than anything here takes on a busy machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 /// How long is waited to see that nothing comes.
 pub(crate) const SILENCE: Duration = Duration::from_millis(150);
 

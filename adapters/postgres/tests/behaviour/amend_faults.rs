@@ -143,7 +143,7 @@ async fn a_server_killed_under_amendments_loses_none_that_was_acknowledged() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), reached).await.expect("amendments go on");
+        tokio::time::timeout(Duration::from_mins(3), reached).await.expect("amendments go on");
         server.kill().await.unwrap();
         server.restart().await.unwrap();
         let took = recovered(&[&queue]).await;

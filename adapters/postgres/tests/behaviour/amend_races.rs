@@ -85,7 +85,7 @@ async fn what_somebody_has_locked_is_waited_for_and_nothing_else_is_kept_locked_
     assert_eq!(amending.await.unwrap(), [AmendOutcome::Amended; 2]);
     assert_eq!(drain(&queue, &p).await, ["locked"]);
 
-    let impatient = PostgresQueue::builder(&bed.url()).unwrap().call_timeout(Duration::from_secs(1));
+    let impatient = PostgresQueue::builder(&bed.url()).unwrap().call_timeout(Duration::from_secs(3));
     let impatient = impatient.open().await.unwrap();
     let locked = MessageData::new("locked");
     queue.push(&p, std::slice::from_ref(&locked)).await;

@@ -185,7 +185,7 @@ async fn what_is_brought_forward_wakes_pulls_and_comes_behind_what_is_ready() {
         tokio::time::sleep(Duration::from_millis(500)).await; // until it listens
         let earlier = keyed("early", Earlier).with_delay(Duration::from_millis(delay));
         assert_eq!(push_one(&queue, &p, earlier).await, PushOutcome::Replaced(late.id()));
-        let got = tokio::time::timeout(SOON / 4, waiting).await.expect("it is woken").unwrap();
+        let got = tokio::time::timeout(SOON / 2, waiting).await.expect("it is woken").unwrap();
         assert_eq!(texts(&got), ["early"]);
         remove(&queue, &got[0].lease).await;
     }

@@ -86,7 +86,7 @@ async fn a_server_killed_under_replacements_loses_none_that_was_acknowledged() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), reached).await.expect("pushes go on");
+        tokio::time::timeout(Duration::from_mins(3), reached).await.expect("pushes go on");
         server.kill().await.unwrap();
         server.restart().await.unwrap();
         let took = recovered(&[&queue]).await;

@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::watch;
 
 use crate::common::run;
-use crate::faults::{RECOVERY, client, drain, push_all, recovered, until};
+use crate::faults::{ALL, RECOVERY, client, drain, push_all, recovered, until};
 
 const MESSAGES: usize = 20_000;
 
@@ -52,9 +52,8 @@ async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
     let ((), took) = tokio::join!(run(&mut conn, "SELECT pg_promote()".to_owned()), recovered(&clients));
     assert!(took < RECOVERY, "recovery after a fail-over took {took:?}");
 
-    let limit = Duration::from_mins(1);
-    tokio::time::timeout(limit, pushing).await.expect("all is pushed in the end").unwrap();
-    let seen = tokio::time::timeout(limit, draining).await.expect("all is worked in the end").unwrap();
+    tokio::time::timeout(ALL, pushing).await.expect("all is pushed in the end").unwrap();
+    let seen = tokio::time::timeout(ALL, draining).await.expect("all is worked in the end").unwrap();
     let lost = messages.iter().filter(|message| !seen.delivered.contains(&message.id())).count();
     assert_eq!(lost, 0, "acknowledged messages that never came");
     let attempted: HashSet<_> = messages.iter().map(MessageData::id).collect();

@@ -63,14 +63,9 @@ async fn an_end_takes_no_statement_more_on_any_path_and_none_costs_nothing() {
     let mut stored = 0;
     for (brings, has_end, settled_by, exchanged_by) in [
         (false, false, "remove", "remove+pull"),
-        (false, true, "remove+store_ended", "remove+store_ended+pull"),
+        (false, true, "remove+end_tasks", "remove+end_tasks+pull"),
         (true, false, "store_successors+remove_only", "store_successors+remove_only+pull"),
-        (
-            true,
-            true,
-            "store_successors+remove_only+store_ended",
-            "store_successors+remove_only+store_ended+pull",
-        ),
+        (true, true, "store_successors+remove_only+end_tasks", "store_successors+remove_only+end_tasks+pull"),
     ] {
         for members in [1, 5] {
             push(&queue, &p, &["m"; 6]).await;
@@ -269,7 +264,7 @@ async fn a_cancellation_stores_the_end_of_what_it_removes_in_its_statement() {
     let (cancelled, used) = called(&server, queue.cancel(&p, &tasks)).await;
     let cancelled: Vec<_> = cancelled.into_iter().map(Result::unwrap).collect();
     assert_eq!(cancelled, [Removed, Removed, Requested, NotFound, Removed]);
-    assert_eq!(used, ["cancel"]);
+    assert_eq!(used, ["cancel_counted"]);
     assert_eq!(count(&queue, &p).await, 2);
     for id in [behind, waits] {
         assert_eq!(find(&queue, &p, id).await.unwrap().end.result.as_deref(), Some(&b"r"[..]));

@@ -10,6 +10,9 @@ use crate::common::{Bed, part, run};
 use crate::cost::rows_read;
 use crate::ledger::{count, done, end_new};
 
+/// What an index gives is far below, what is read through far above.
+const QUICK: Duration = Duration::from_millis(100);
+
 /// In all tables: kept for a day, a week, or until they are deleted.
 async fn add_a_million(bed: &Bed) {
     let schema = &bed.schema;
@@ -60,7 +63,11 @@ async fn the_first_and_any_later_page_and_a_capped_count_of_a_million_ends_take_
     }
     let mut query = EndedQuery::default();
     let mut quickest = [Duration::MAX; 3];
-    for round in 0..5 {
+    // The quickest counts: on a busy machine most rounds are slow.
+    for round in 0..50 {
+        if round >= 5 && quickest.iter().all(|took| *took < QUICK) {
+            break;
+        }
         query.states = if round % 2 == 0 { vec![] } else { vec![EndState::Succeeded, EndState::Failed] };
         let began = Instant::now();
         let page = queue.ended(&p, &query, Page::of(50)).await.unwrap();
@@ -72,7 +79,7 @@ async fn the_first_and_any_later_page_and_a_capped_count_of_a_million_ends_take_
         assert_eq!(queue.count_ended(&p, &query, 1000).await.unwrap(), 1000);
         quickest[2] = quickest[2].min(began.elapsed());
     }
-    assert!(quickest.iter().all(|took| *took < Duration::from_millis(100)), "{quickest:?}");
+    assert!(quickest.iter().all(|took| *took < QUICK), "{quickest:?}");
     println!("first page, second page, count up to 1000 of a million: {quickest:?}");
 }
 

@@ -24,6 +24,8 @@ async fn add(bed: &Bed, rows: u32, keep: &str, lapsed: &str) {
 
 const RING: &str = "interval '24 hours'";
 const ROWS: &str = "interval '1 minute'";
+/// More than a busy machine takes for what nothing holds up. Who waits for a reader waits until that one ends.
+const HELD_UP: Duration = Duration::from_secs(15);
 
 async fn stored(conn: &mut PgConnection, schema: &str) -> i64 {
     sqlx::query_scalar(AssertSqlSafe(format!("SELECT count(*) FROM {schema}.ended")))
@@ -60,7 +62,8 @@ async fn what_has_lapsed_is_told_by_nobody_and_freed_up_to_the_limit_of_all_part
     let (queue, p, mut conn) = (bed.open().await, part("p"), bed.connect().await);
     end_new(&queue, &p, 3, &done()).await;
     end_new(&queue, &p, 3, &TaskEnd::new(EndState::Failed)).await;
-    end_new(&queue, &part("q"), 2, &TaskEnd::new(EndState::Failed).with_keep(Some(Duration::ZERO))).await;
+    end_new(&queue, &part("q"), 2, &TaskEnd::new(EndState::Failed).with_keep(Some(Duration::from_micros(1))))
+        .await;
     add(&bed, 10, ROWS, "interval '0'").await;
     add(&bed, 10, ROWS, "interval '1 day'").await;
     let lapsed = all(&queue, &p).await.len();
@@ -101,7 +104,7 @@ async fn a_table_in_which_all_has_lapsed_is_emptied_at_once_while_others_settle_
     }
     assert_eq!(queue.purge_ended(100_000).await.unwrap(), 0);
     let slowest = settling.await.unwrap();
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    assert!(slowest < HELD_UP, "{slowest:?}");
     assert_eq!((stored(&mut conn, &bed.schema).await, count(&queue, &p).await), (301, 301));
     assert!(ring_pages(&mut conn, &bed.schema).await < pages + 20);
 }
@@ -119,7 +122,7 @@ async fn a_table_that_somebody_reads_for_long_is_left_for_later_and_holds_up_not
     let began = Instant::now();
     assert_eq!(queue.purge_ended(1000).await.unwrap(), 5);
     end_new(&queue, &p, 1, &done()).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < HELD_UP, "{:?}", began.elapsed());
     assert_eq!(stored(&mut conn, &bed.schema).await, 502);
     tx.rollback().await.unwrap();
     assert_eq!(queue.purge_ended(1000).await.unwrap(), 500);
@@ -151,7 +154,7 @@ async fn a_role_that_may_not_truncate_frees_row_by_row() {
     let owner = bed.open().await;
     bed.run(format!(
         "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role};
-         GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.migration, {schema}.partition, {schema}.message, {schema}.message_group, {schema}.ended TO {role}"
+         GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.migration, {schema}.partition, {schema}.message, {schema}.message_group, {schema}.ended, {schema}.series TO {role}"
     ))
     .await;
     let queue = PostgresQueue::builder(&bed.url_of(&role)).unwrap().create(false).open().await.unwrap();

@@ -1,6 +1,6 @@
 //! What others keep locked: nobody else waits for it, asks for it without a pause, or leaves a server process behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
     Action, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
@@ -44,7 +44,8 @@ async fn calls_that_are_given_up_leave_no_server_process_behind() {
     run(&mut tx, format!("SELECT FROM {}.message FOR UPDATE", bed.schema)).await;
 
     let url = bed.url().replace(&format!("application_name={}", bed.schema), "application_name=given_up");
-    for (call_timeout, patience) in [(Duration::from_millis(200), SOON), (SOON, Duration::from_millis(200))] {
+    // The shorter one is enough to open the handle, also on a busy machine.
+    for (call_timeout, patience) in [(Duration::from_secs(1), SOON), (SOON, Duration::from_millis(200))] {
         let queue = PostgresQueue::builder(&url).unwrap().max_connections(CONNECTIONS);
         let queue = queue.call_timeout(call_timeout).open().await.unwrap();
         let processes = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'given_up'";
@@ -72,7 +73,7 @@ async fn calls_that_are_given_up_leave_no_server_process_behind() {
 #[tokio::test]
 async fn waiting_pulls_do_not_ask_without_a_pause_for_what_is_due_but_locked() {
     const WATCHED: Duration = Duration::from_secs(3);
-    const CLAIMS_PER_SECOND: u32 = 30;
+    const CLAIMS_PER_SECOND: f64 = 30.0;
     let Some(bed) = Bed::find().await else { return };
     let (owner, p) = (bed.open().await, part("p"));
     push(&owner, &p, &["held"]).await;
@@ -96,11 +97,19 @@ async fn waiting_pulls_do_not_ask_without_a_pause_for_what_is_due_but_locked() {
         let p = p.clone();
         async move { waiter.pull(&p, PullRequest::new(1, SOON, LEASE)).await.unwrap() }
     });
+    let mut watcher = bed.connect().await;
+    let mut claims =
+        async || number(&mut watcher, format!("SELECT last_value FROM {}.claims", bed.schema)).await;
+    let begun = Instant::now();
+    while claims().await < 2 {
+        assert!(begun.elapsed() < SOON, "it does not ask again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (before, since) = (claims().await, Instant::now());
     tokio::time::sleep(WATCHED).await;
-    let claims =
-        number(&mut bed.connect().await, format!("SELECT last_value FROM {}.claims", bed.schema)).await;
-    let most = i64::from(CLAIMS_PER_SECOND) * i64::try_from(WATCHED.as_secs()).unwrap();
-    assert!((2..=most).contains(&claims), "{claims} claims in {WATCHED:?}");
+    let made = f64::from(i32::try_from(claims().await - before).unwrap());
+    let took = since.elapsed();
+    assert!(made <= CLAIMS_PER_SECOND * took.as_secs_f64(), "{made} claims in {took:?}");
     tx.rollback().await.unwrap();
     assert_eq!(texts(&waiting.await.unwrap()), ["held"]);
 }

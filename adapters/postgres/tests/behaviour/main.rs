@@ -22,6 +22,7 @@ mod faults;
 mod isolation;
 mod ledger;
 mod ledger_cost;
+mod ledger_counted;
 mod ledger_merge;
 mod ledger_purge;
 mod locks;

@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection};
 use crate::common::{Bed, part, pull, pull_wait, push, remove, run, texts};
 
 /// For so long nobody must wait for the application's transaction.
-const PROMPT: Duration = Duration::from_secs(5);
+const PROMPT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_message_is_stored_with_the_transaction_or_not_at_all() {

@@ -102,7 +102,7 @@ async fn a_server_killed_twice_under_chains_of_successors_breaks_none_and_double
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), reached).await.expect("the chains go on");
+        tokio::time::timeout(Duration::from_mins(3), reached).await.expect("the chains go on");
         server.kill().await.unwrap();
         server.restart().await.unwrap();
         let mut conn = PgConnection::connect(server.url()).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_server_killed_twice_under_chains_of_successors_breaks_none_and_double
         let took = recovered(&[&queue]).await;
         assert!(took < RECOVERY, "recovery after a kill took {took:?}");
     }
-    tokio::time::timeout(Duration::from_mins(1), chains.join_all()).await.expect("all chains end");
+    tokio::time::timeout(Duration::from_mins(3), chains.join_all()).await.expect("all chains end");
     let mut conn = PgConnection::connect(server.url()).await.unwrap();
     assert_eq!(all_messages(&mut conn).await, i64::try_from(CHAINS).unwrap());
 }

@@ -171,7 +171,7 @@ async fn a_successor_wakes_pulls_here_and_of_other_handles() {
         tokio::time::sleep(Duration::from_millis(500)).await; // until it listens
         let message = MessageData::new("next").with_delay(Duration::from_millis(delay));
         settle_one(&queue, removal(&held, &[(&next, message)])).await.unwrap();
-        let got = tokio::time::timeout(SOON / 4, waiting).await.expect("it is woken").unwrap();
+        let got = tokio::time::timeout(SOON / 2, waiting).await.expect("it is woken").unwrap();
         assert_eq!(texts(&got), ["next"]);
         remove(&queue, &got[0].lease).await;
     }

@@ -14,6 +14,8 @@ use crate::common::{Bed, SOON, holds, messages, part, pull, push, take, texts};
 
 const HANDLES: usize = 4;
 const PARTITIONS: usize = 25;
+/// For as long its maker could have died on the way.
+const AGE: Duration = Duration::from_secs(2);
 
 /// Each handle waits for a message in each of these partitions.
 async fn wait_in_all(handles: &[RabbitMqQueue], partitions: &[PartitionId]) -> usize {
@@ -78,10 +80,17 @@ async fn who_makes_a_queue_is_waited_for_until_it_dies() {
 async fn who_makes_a_queue_for_too_long_is_not_waited_for_and_nothing_was_sent() {
     let Some(bed) = Bed::shared().await else { return };
     let p = part("work");
-    let queue = bed.builder().call_timeout(Duration::from_secs(2)).open().await.unwrap();
+    let queue = bed.builder().call_timeout(Duration::from_secs(4)).open().await.unwrap();
     let _maker = maker(&bed, &bed.queue(&p, 0)).await;
     let error = queue.push(&p, &messages(1)).await.remove(0).unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::Safe), "{error}");
+}
+
+/// How long the first push of a handle takes.
+async fn push_anew(queue: &RabbitMqQueue, p: &PartitionId) -> Duration {
+    let start = Instant::now();
+    push(queue, p, &messages(1)).await;
+    start.elapsed()
 }
 
 #[tokio::test]
@@ -94,12 +103,13 @@ async fn a_queue_whose_maker_has_died_is_given_time_to_run() {
     let (_conn, channel) = bed.channel().await;
     let (sink, known) = (format!("{}:sink", bed.prefix), format!("{}:known", bed.prefix));
     channel.queue_unbind(sink.into(), known.into(), "l0:work".into(), FieldTable::default()).await.unwrap();
-    for (makes_it, takes) in
-        [(true, Duration::from_secs(2)..SOON), (false, Duration::ZERO..Duration::from_secs(2))]
-    {
-        let (queue, start) = (open().await, Instant::now());
-        push(&queue, &p, &messages(1)).await;
-        assert!(takes.contains(&start.elapsed()), "{:?}, makes it: {makes_it}", start.elapsed());
+    let took = push_anew(&open().await, &p).await;
+    assert!((AGE..SOON).contains(&took), "{took:?}");
+    // Each handle that comes later would wait as long, if it had to. One that does not can be slow, too, on a busy machine.
+    let mut pushed = 2;
+    while push_anew(&open().await, &p).await >= AGE {
+        pushed += 1;
+        assert!(pushed < 10, "all of them waited");
     }
-    assert_eq!(take(&open().await, &p, 3).await.len(), 3);
+    assert_eq!(take(&open().await, &p, pushed + 1).await.len(), pushed + 1);
 }

@@ -37,9 +37,14 @@ async fn a_queue_that_was_removed_and_made_anew_is_young_again_for_all() {
     push(&queue, &p, &messages(1)).await;
     assert!(start.elapsed() >= AGE, "{:?}", start.elapsed());
     // Whoever comes later knows it to be old, and does not if it was removed meanwhile.
-    let start = Instant::now();
-    push(&bed.open().await, &p, &messages(1)).await;
-    assert!(start.elapsed() < AGE, "{:?}", start.elapsed());
+    let mut took = Vec::new();
+    while took.last().is_none_or(|took| *took >= AGE) {
+        // One that had to wait would each time. One that does not can be slow, too, on a busy machine.
+        assert!(took.len() < 8, "{took:?}");
+        let (other, start) = (bed.open().await, Instant::now());
+        push(&other, &p, &messages(1)).await;
+        took.push(start.elapsed());
+    }
     bed.remove(&[bed.queue(&p, 0)]).await;
     let start = Instant::now();
     push(&bed.open().await, &p, &messages(1)).await;

@@ -166,7 +166,7 @@ async fn a_removal_that_no_pull_follows_is_told_soon_and_outlives_its_connection
     let p = part("work");
     let (proxy, _queue) = one_removed_through_a_proxy(&bed, &p).await;
     // Nothing tells when the broker knows: it is far later than it should.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     proxy.set(Fault::Reset).await.unwrap();
     let other = bed.open().await;
     assert!(pull(&other, &p, 1, Duration::from_millis(500)).await.is_empty());

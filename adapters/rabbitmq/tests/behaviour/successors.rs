@@ -117,7 +117,7 @@ async fn whoever_waits_elsewhere_is_woken_by_a_successor() {
         let begun = Instant::now();
         end(&queue, ending(delivery, Action::Remove, &next, &messages(1))).await.unwrap();
         settle(&other, &waiting.await.unwrap(), Action::Remove).await;
-        assert!(begun.elapsed() < SOON / 4, "it came by chance, after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON / 2, "it came by chance, after {:?}", begun.elapsed());
     }
 }
 
@@ -180,8 +180,15 @@ async fn successors_cost_their_publication_and_whoever_has_none_pays_nothing() {
     push(&queue, &next, &messages(1)).await;
     // Until nothing more comes: acknowledgements go a moment later.
     let traffic = async || {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        proxy.traffic()
+        let mut before = None;
+        loop {
+            let now = proxy.traffic();
+            if before == Some(now) {
+                return now;
+            }
+            before = Some(now);
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
     };
     let cost = async |then: usize| {
         let held = take(&queue, &p, 10).await;

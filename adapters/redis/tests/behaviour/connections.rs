@@ -1,6 +1,6 @@
 //! Connections: how many, what idling costs, and what happens when they break.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::RetryClass;
 use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage};
@@ -55,7 +55,11 @@ async fn three_hundred_waiting_pulls_take_two_connections() {
     while bed.info("pubsub_channels").await == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(bed.info("connected_clients").await, 3, "two, and the one that asks");
+    // Two, and the one that asks; that which asked before goes a moment later.
+    let since = Instant::now();
+    while bed.info("connected_clients").await != 3 {
+        assert!(since.elapsed() < SOON, "{} clients", bed.info("connected_clients").await);
+    }
     queue.close().await.unwrap();
     for pull in pulls {
         assert!(pull.await.unwrap().is_ok_and(|deliveries| deliveries.is_empty()));
@@ -79,6 +83,7 @@ async fn four_idle_workers_send_at_most_ten_commands_a_second() {
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     bed.run("CONFIG RESETSTAT").await;
+    let since = Instant::now();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let stats: String =
         redis::cmd("INFO").arg("commandstats").query_async(&mut bed.connect().await).await.unwrap();
@@ -87,7 +92,8 @@ async fn four_idle_workers_send_at_most_ten_commands_a_second() {
         .filter(|line| line.starts_with("cmdstat_evalsha"))
         .filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok())
         .sum();
-    assert!(sent <= 30, "{sent} commands in three seconds");
+    let took = since.elapsed();
+    assert!(u128::from(sent) * 1000 <= 10 * took.as_millis(), "{sent} commands in {took:?}");
     for queue in handles {
         queue.close().await.unwrap();
     }
@@ -96,11 +102,11 @@ async fn four_idle_workers_send_at_most_ten_commands_a_second() {
 #[tokio::test]
 async fn a_call_on_a_frozen_server_ends_in_time_and_the_handle_goes_on_after() {
     let Some(bed) = Bed::find().await else { return };
-    let builder = bed.builder().call_timeout(Duration::from_secs(1)).connect_timeout(Duration::from_secs(1));
+    let builder = bed.builder().call_timeout(Duration::from_secs(2)).connect_timeout(Duration::from_secs(2));
     let (queue, p) = (builder.open().await.unwrap(), part("p"));
     bed.server.freeze().await.unwrap();
     for _ in 0..3 {
-        let pushed = tokio::time::timeout(Duration::from_secs(4), queue.push(&p, &messages(&["x"]))).await;
+        let pushed = tokio::time::timeout(SOON, queue.push(&p, &messages(&["x"]))).await;
         assert_eq!(pushed.unwrap().remove(0).unwrap_err().retry(), RetryClass::Safe);
     }
     bed.server.thaw().await.unwrap();

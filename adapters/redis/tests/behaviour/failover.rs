@@ -17,7 +17,7 @@ use crate::faults::Load;
 /// Each of six partitions, which are on different servers.
 const MESSAGES: usize = 6000;
 /// For the others to notice, to vote, and for a busy machine.
-const HEALED: Duration = Duration::from_secs(40);
+const HEALED: Duration = Duration::from_mins(2);
 
 /// Until each load has gone on since then.
 async fn go_on(loads: &[Load], since: Instant) {

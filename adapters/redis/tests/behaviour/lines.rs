@@ -184,11 +184,12 @@ async fn all_that_one_dead_consumer_held_comes_back_to_one_pull() {
     let (queue, p) = (bed.open().await, part("p"));
     fill(&queue, &p, 500, |message| message).await;
     // Longer than five hundred pulls take on a busy machine.
-    let short = PullRequest::new(1, Duration::ZERO, Duration::from_secs(5));
+    let lease = Duration::from_secs(12);
+    let short = PullRequest::new(1, Duration::ZERO, lease);
     for _ in 0..500 {
         assert_eq!(queue.pull(&p, short.clone()).await.unwrap().len(), 1);
     }
-    tokio::time::sleep(Duration::from_millis(5050)).await;
+    tokio::time::sleep(lease + Duration::from_millis(50)).await;
     let held = pull(&queue, &p, 1000).await;
     assert_eq!(held.len(), 500);
     assert!(held.iter().all(|delivery| delivery.delivery_count == Some(2)));

@@ -17,6 +17,7 @@ mod faults;
 mod ledger;
 mod ledger_across_slots;
 mod ledger_cost;
+mod ledger_counted;
 mod ledger_like_memory;
 mod lines;
 mod missing_records;

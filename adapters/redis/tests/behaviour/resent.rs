@@ -10,7 +10,8 @@ use redis::Value;
 use crate::common::{SOON, command, messages, part, pull, pull_wait, push, settle, texts};
 use crate::successors_across_slots::Beds;
 
-const LEASE: Duration = Duration::from_secs(2);
+/// Longer than all takes that happens before it ends.
+const LEASE: Duration = Duration::from_secs(8);
 
 /// Pulls two through a proxy that breaks the connection when so many are held, before the answer comes.
 async fn pull_twice(queue: &RedisQueue, name: &str, proxy: &Proxy, server: &Server) -> Vec<RawDelivery> {

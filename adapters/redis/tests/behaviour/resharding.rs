@@ -16,7 +16,7 @@ const LOAD: usize = 20_000;
 /// A slot of much more would take so long: time for calls to meet it.
 const BETWEEN_KEYS: Duration = Duration::from_millis(3);
 /// How long a server that was started again may take to be one of its cluster.
-const BACK: Duration = Duration::from_secs(40);
+const BACK: Duration = Duration::from_mins(2);
 
 async fn text(server: &Server, words: &str) -> String {
     match command(server, words).await {

@@ -128,7 +128,7 @@ async fn a_message_that_moves_to_another_slot_arrives_before_its_successors() {
 async fn where_the_other_server_does_not_answer_the_delivery_is_held_until_it_does() {
     let Some(beds) = Beds::find().await else { return };
     let [p, q, _] = beds.names();
-    let builder = RedisQueue::builder(beds.cluster.url()).unwrap().call_timeout(Duration::from_secs(1));
+    let builder = RedisQueue::builder(beds.cluster.url()).unwrap().call_timeout(Duration::from_secs(3));
     let queue = builder.open().await.unwrap();
     push(&queue, &part(p), &messages(&["1", "2"])).await;
     let held = pull(&queue, &part(p), 2).await;

@@ -23,7 +23,7 @@ const PARTITIONS: [&str; 2] = ["p", "next"];
 const LEASE: Duration = Duration::from_secs(2);
 
 /// For the servers of a cluster to know each other again, on a busy machine.
-const BACK: Duration = Duration::from_secs(40);
+const BACK: Duration = Duration::from_mins(2);
 
 /// Ends deliveries of one partition, each with a successor in another that has the number of what it follows, until it is stopped.
 struct Work {

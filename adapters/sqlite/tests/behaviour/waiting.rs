@@ -35,7 +35,7 @@ async fn a_push_of_this_handle_and_of_another_wakes_within_the_declared_latency(
         let pushed = Instant::now();
         let got = waiting.await.unwrap();
         // Generous: the machine may be busy. Without a wake-up the pull would last ten seconds.
-        assert!(pushed.elapsed() < Duration::from_secs(2), "{:?}", pushed.elapsed());
+        assert!(pushed.elapsed() < Duration::from_secs(8), "{:?}", pushed.elapsed());
         assert_eq!(texts(&got), ["m"]);
         settle(&bed.queue, &got[0].lease, Action::Remove).await;
     }

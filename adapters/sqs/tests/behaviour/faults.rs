@@ -18,7 +18,7 @@ const COUNT: usize = 5000;
 const PATIENCE: Duration = Duration::from_mins(4);
 const SHORT_LEASE: Duration = Duration::from_secs(5);
 /// Whatever was held has come back after this.
-const QUIET: Duration = Duration::from_secs(8);
+const QUIET: Duration = Duration::from_secs(14);
 
 async fn open(endpoint: &str) -> SqsQueue {
     let url = format!("sqs://test:test@us-east-1/test?levels=2&call_timeout=2s&endpoint={endpoint}");

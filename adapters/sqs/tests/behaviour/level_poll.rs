@@ -10,7 +10,7 @@ use crate::common::{Bed, LEASE, SOON, part, push, settle, settled, take};
 use crate::wire::Trick;
 
 /// How much later each answer comes, so that answers that are awaited one after another show.
-const LATE: Duration = Duration::from_millis(500);
+const LATE: Duration = Duration::from_secs(1);
 
 async fn levels(bed: &Bed) -> SqsQueue {
     bed.builder().levels(10).open().await.unwrap()

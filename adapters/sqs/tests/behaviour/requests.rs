@@ -147,7 +147,10 @@ async fn what_something_else_put_there_is_delivered_as_it_is() {
 
 #[tokio::test]
 async fn an_endpoint_where_nobody_is_is_an_error_in_bounded_time() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Bound, so that it is given to nobody, and never listening.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let free = held.local_addr().unwrap();
     let url = format!("sqs://key:the-secret@us-east-1/p?endpoint=http://{free}");
     let queue = SqsQueue::open(&url).await.unwrap();
     for error in [queue.init().await.unwrap_err(), queue.check().await.unwrap_err()] {

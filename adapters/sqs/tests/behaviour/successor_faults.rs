@@ -33,8 +33,8 @@ async fn a_lease_that_ends_while_successors_are_sent_is_an_error_and_nobody_else
     let (queue, other) = (bed.open().await, bed.open().await);
     push(&queue, "next", &messages(1)).await;
     push(&queue, "p", &messages(1)).await;
-    let held = queue.pull(&part("p"), PullRequest::new(1, SOON, Duration::from_secs(1))).await.unwrap();
-    bed.wire.play(SEND, Trick::DelayAnswer(Duration::from_secs(2)));
+    let held = queue.pull(&part("p"), PullRequest::new(1, SOON, Duration::from_secs(4))).await.unwrap();
+    bed.wire.play(SEND, Trick::DelayAnswer(Duration::from_secs(6)));
     let error = end(&queue, &ending(&held[0], Action::Remove, "next", &messages(1))).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::MayDuplicate), "{error}");
     assert!(bed.wire.seen(DELETE).is_empty());
@@ -182,7 +182,11 @@ async fn cut_off_at_any_byte_neither_delivery_nor_successor_is_lost() {
         let wait = SHORT_LEASE + Duration::from_secs(1);
         let look =
             async |name: &str| near.pull(&part(name), PullRequest::new(10, wait, LEASE)).await.unwrap().len();
-        let (stored, left) = tokio::join!(look(&next), look(&p));
+        let (mut stored, mut left) = tokio::join!(look(&next), look(&p));
+        if stored + left == 0 {
+            // A lease can end later by the clock of a server that is late itself.
+            (stored, left) = tokio::join!(look(&next), look(&p));
+        }
         assert!(stored <= 1 && left <= 1, "{fault:?}: {stored} stored, {left} left");
         assert!(stored + left >= 1, "{fault:?}: both are lost");
         if ended.is_ok_and(|outcome| outcome == SettleOutcome::Settled) {

@@ -2,3 +2,4 @@
 
 pub(crate) mod compared;
 pub(crate) mod freed;
+pub(crate) mod window;

@@ -3,6 +3,7 @@
 pub(crate) mod cancelled;
 pub(crate) mod clients;
 pub(crate) mod content;
+pub(crate) mod counted;
 mod model;
 pub(crate) mod recorded;
 pub(crate) mod removed;

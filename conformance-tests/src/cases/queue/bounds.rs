@@ -135,7 +135,7 @@ fn tried(c: &Context) -> Vec<(&'static str, MessageData, Option<ErrorKind>)> {
     if declared.groups {
         all.push(("the longest group", c.message().with_group(most.as_str()), None));
     }
-    if Need::Dedup.is_declared(declared) {
+    if Need::DedupWhileLive.is_declared(declared) {
         all.push(("the longest key", c.message().with_dedup_key(most), None));
     }
     if let Some(delay) = declared.push_delay {

@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_crowd.pushers_share_room", [Stored, DroppedPull], pushers_share_room)
         .kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_crowd.pushers_of_one_key", [PushResults, Deduplication], pushers_of_one_key)
-        .needs(&[Need::Dedup])
+        .needs(&[Need::DedupWhileLive])
         .kills(&[Fault::DedupRace]),
     case!(Queue, "queue_crowd.redrives", [DeadLetters], redrives)
         .kills(&[Fault::MoveCopies, Fault::SharedDelivery])

@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_refuse.undeclared_inspection", [Unsupported], undeclared_inspection)
         .kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_refuse.undeclared_compaction", [Unsupported], undeclared_compaction)
-        .needs(&[Need::Dedup])
+        .needs(&[Need::DedupWhileLive])
         .kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_refuse.out_of_range", [Unsupported], out_of_range).kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_refuse.bad_names", [Unsupported], bad_names).kills(&[Fault::BufferLostAtClose]),

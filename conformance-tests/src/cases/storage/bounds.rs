@@ -64,7 +64,7 @@ fn at_the_ends(c: &Context) -> Vec<MessageData> {
         if declared.groups {
             keyed = keyed.with_group(text.as_str());
         }
-        if Need::Dedup.is_declared(declared) {
+        if Need::DedupWhileLive.is_declared(declared) {
             keyed = keyed.with_dedup_key(text);
         }
         all.push(keyed);

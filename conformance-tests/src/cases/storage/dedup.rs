@@ -14,58 +14,57 @@ use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
-pub(super) const CASES: &[Case] =
-    &[
-        case!(Storage, "dedup.second_is_duplicate", [Deduplication], second_is_duplicate)
-            .needs(NEEDS)
-            .kills(&[Fault::DedupIgnored, Fault::DuplicateNamesItself]),
-        case!(Storage, "dedup.in_one_batch", [PushResults, Deduplication], in_one_batch)
-            .needs(NEEDS)
-            .kills(&[Fault::DuplicateEndsBatch, Fault::DedupIgnored, Fault::TwinKeysInBatch]),
-        case!(Storage, "dedup.sixteen_at_once", [Deduplication], sixteen_at_once)
-            .needs(NEEDS)
-            .kills(&[Fault::DedupRace, Fault::DedupPerClient]),
-        case!(Storage, "dedup.per_partition", [PartitionsApart, Deduplication], per_partition)
-            .needs(NEEDS)
-            .kills(&[Fault::DedupAcrossPartitions]),
-        case!(Storage, "dedup.while_it_lives", [Deduplication], while_it_lives).needs(WHILE_LIVE).kills(&[
-            Fault::DedupUntilDelivery,
-            Fault::KeyFreeAfterRetry,
-            Fault::KeyFreeWhilePostponed,
-        ]),
-        case!(Storage, "dedup.while_delayed", [Deduplication], while_delayed)
-            .needs(&[Need::DedupWhileLive, Need::PushDelay])
-            .kills(&[Fault::DedupForgetsDelayed]),
-        case!(Storage, "dedup.free_after_removal", [Deduplication], free_after_removal)
-            .needs(WHILE_LIVE)
-            .kills(&[Fault::DedupForever]),
-        case!(Storage, "dedup.free_after_death", [Deduplication], free_after_death)
-            .needs(WHILE_LIVE)
-            .kills(&[Fault::DedupForever, Fault::DeathKeepsKey]),
-        case!(Storage, "dedup.moved_takes_no_key", [Deduplication], moved_takes_no_key)
-            .needs(WHILE_LIVE)
-            .kills(&[Fault::DedupForever, Fault::MoveTakesKey]),
-        case!(Storage, "dedup.keys_by_bytes", [Deduplication], keys_by_bytes).needs(&[Need::Dedup]).kills(&[
-            Fault::KeyTrimmed,
-            Fault::KeyCaseless,
-            Fault::KeyComposed,
-        ]),
-        case!(Storage, "dedup.purge_leaves_held", [Deduplication, Deletion], purge_leaves_held)
-            .needs(&[Need::DedupWhileLive, Need::Purge])
-            .kills(&[Fault::PurgeFreesHeldKeys]),
-        case!(Storage, "dedup.key_over_priorities", [Deduplication], key_over_priorities)
-            .needs(&[Need::Dedup, Need::Priority])
-            .kills(&[Fault::DedupPerPriority]),
-        case!(Storage, "dedup.long_keys", [Deduplication], long_keys)
-            .needs(&[Need::Dedup])
-            .kills(&[Fault::KeyCutAt255]),
-        case!(Storage, "dedup.key_after_lease_end", [LeaseEnd, Deduplication], key_after_lease_end)
-            .needs(&[Need::DedupWhileLive, Need::TimedLease])
-            .kills(&[Fault::KeyFreeAtLeaseEnd]),
-        case!(Storage, "dedup.purge_frees_keys", [Deduplication, Deletion], purge_frees_keys)
-            .needs(&[Need::DedupWhileLive, Need::Purge])
-            .kills(&[Fault::PurgeKeepsKeys]),
-    ];
+pub(super) const CASES: &[Case] = &[
+    case!(Storage, "dedup.second_is_duplicate", [Deduplication], second_is_duplicate)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupIgnored, Fault::DuplicateNamesItself]),
+    case!(Storage, "dedup.in_one_batch", [PushResults, Deduplication], in_one_batch)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DuplicateEndsBatch, Fault::DedupIgnored, Fault::TwinKeysInBatch]),
+    case!(Storage, "dedup.sixteen_at_once", [Deduplication], sixteen_at_once)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupRace, Fault::DedupPerClient]),
+    case!(Storage, "dedup.per_partition", [PartitionsApart, Deduplication], per_partition)
+        .needs(NEEDS)
+        .kills(&[Fault::DedupAcrossPartitions]),
+    case!(Storage, "dedup.while_it_lives", [Deduplication], while_it_lives).needs(WHILE_LIVE).kills(&[
+        Fault::DedupUntilDelivery,
+        Fault::KeyFreeAfterRetry,
+        Fault::KeyFreeWhilePostponed,
+    ]),
+    case!(Storage, "dedup.while_delayed", [Deduplication], while_delayed)
+        .needs(&[Need::DedupWhileLive, Need::PushDelay])
+        .kills(&[Fault::DedupForgetsDelayed]),
+    case!(Storage, "dedup.free_after_removal", [Deduplication], free_after_removal)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupForever]),
+    case!(Storage, "dedup.free_after_death", [Deduplication], free_after_death)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupForever, Fault::DeathKeepsKey]),
+    case!(Storage, "dedup.moved_takes_no_key", [Deduplication], moved_takes_no_key)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupForever, Fault::MoveTakesKey]),
+    case!(Storage, "dedup.keys_by_bytes", [Deduplication], keys_by_bytes).needs(&[Need::Dedup]).kills(&[
+        Fault::KeyTrimmed,
+        Fault::KeyCaseless,
+        Fault::KeyComposed,
+    ]),
+    case!(Storage, "dedup.purge_leaves_held", [Deduplication, Deletion], purge_leaves_held)
+        .needs(&[Need::DedupWhileLive, Need::Purge])
+        .kills(&[Fault::PurgeFreesHeldKeys]),
+    case!(Storage, "dedup.key_over_priorities", [Deduplication], key_over_priorities)
+        .needs(&[Need::DedupWhileLive, Need::Priority])
+        .kills(&[Fault::DedupPerPriority]),
+    case!(Storage, "dedup.long_keys", [Deduplication], long_keys)
+        .needs(&[Need::Dedup])
+        .kills(&[Fault::KeyCutAt255]),
+    case!(Storage, "dedup.key_after_lease_end", [LeaseEnd, Deduplication], key_after_lease_end)
+        .needs(&[Need::DedupWhileLive, Need::TimedLease])
+        .kills(&[Fault::KeyFreeAtLeaseEnd]),
+    case!(Storage, "dedup.purge_frees_keys", [Deduplication, Deletion], purge_frees_keys)
+        .needs(&[Need::DedupWhileLive, Need::Purge])
+        .kills(&[Fault::PurgeKeepsKeys]),
+];
 
 const NEEDS: &[Need] = &[Need::Dedup];
 

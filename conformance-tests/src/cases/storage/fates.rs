@@ -58,7 +58,7 @@ fn full(c: &Context) -> MessageData {
     if declared.groups {
         full = full.with_group(GROUP);
     }
-    if Need::Dedup.is_declared(declared) {
+    if Need::DedupWhileLive.is_declared(declared) {
         full = full.with_dedup_key(KEY);
     }
     full

@@ -37,6 +37,7 @@ pub(super) mod unreadable;
 mod urgent;
 mod waiting;
 mod whole;
+mod window;
 
 use crate::case::Case;
 
@@ -70,6 +71,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     whole::held::CASES,
     whole::crowd::CASES,
     dedup::CASES,
+    window::CASES,
     compaction::CASES,
     amend::outcome::CASES,
     amend::priority::CASES,
@@ -86,6 +88,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     ledger::kept::CASES,
     ledger::merged::CASES,
     ledger::removed::CASES,
+    ledger::counted::CASES,
     ledger::life::CASES,
     ledger::killed::CASES,
     control::kept::CASES,

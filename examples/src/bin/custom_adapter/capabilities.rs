@@ -67,6 +67,7 @@ pub(crate) fn capabilities() -> Capabilities {
         urgent_after: false,
         whole_groups: false,
         ledger: None,
+        series: false,
         control: false,
         limits: Limits {
             message_bytes: 1 << 20,

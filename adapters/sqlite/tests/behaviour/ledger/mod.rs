@@ -1,5 +1,7 @@
 //! The ledger: what became of tasks is stored with what removes them, and told until its time is over.
 
+mod beside;
+mod counted;
 mod full;
 mod killed;
 mod like_memory;
@@ -202,7 +204,7 @@ async fn an_end_that_cannot_be_read_fails_by_itself() {
 }
 
 #[tokio::test]
-async fn a_partition_keeps_its_ends_under_its_name_and_is_forgotten_when_they_are_gone() {
+async fn a_partition_keeps_its_ends_under_its_name_and_is_forgotten_when_they_and_their_counts_are_gone() {
     const OTHERS: usize = 200;
     let bed = Bed::new().await;
     let p = part("p");
@@ -225,5 +227,8 @@ async fn a_partition_keeps_its_ends_under_its_name_and_is_forgotten_when_they_ar
     assert!(bed.queue.partitions(Page::of(9)).await.unwrap().is_empty(), "ends are no messages");
     assert!(bed.queue.delete_ended(&p, &[id]).await.remove(0).unwrap());
     use_others("second").await;
+    assert_eq!(row_of_p(), 1, "its ends are counted still");
+    rusqlite::Connection::open(bed.path()).unwrap().execute("DELETE FROM anyqueue_series", ()).unwrap();
+    use_others("third").await;
     assert_eq!(row_of_p(), 0);
 }

@@ -26,7 +26,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .needs(&[Need::Amend, Need::Browse, Need::PushDelay, Need::Priority])
         .kills(&[Fault::LaterIgnored]),
     case!(Storage, "amend.disabled_deleted", [Amendments, Deletion], deleted)
-        .needs(&[Need::Amend, Need::Delete, Need::Dedup])
+        .needs(&[Need::Amend, Need::Delete, Need::DedupWhileLive])
         .kills(&[Fault::DisabledNotDeleted]),
     case!(Storage, "amend.disabled_cancelled", [Amendments, Deletion], cancelled)
         .needs(&[Need::Amend, Need::Cancel])

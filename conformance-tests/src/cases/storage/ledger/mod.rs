@@ -1,5 +1,6 @@
 //! The ledger: what is kept of tasks that have ended.
 
+pub(super) mod counted;
 pub(super) mod fenced;
 pub(super) mod filtered;
 pub(super) mod kept;

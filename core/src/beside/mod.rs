@@ -1,33 +1,55 @@
 //! A ledger beside a queue that keeps none itself.
 
+mod again;
+mod ends;
+mod facts;
+mod live;
+
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use crate::capabilities::{Capabilities, DeliveryCount, MoveGuarantee};
+use self::facts::Facts;
+use crate::capabilities::{Capabilities, MoveGuarantee};
 use crate::end_watches::EndWatch;
 use crate::error::{Error, ErrorKind, Result, RetryClass};
 use crate::forward::Forward;
-use crate::inspect::{CancelOutcome, MAX_PAGE, Page};
-use crate::ledger::{Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd, generation};
+use crate::inspect::{CancelOutcome, Page};
+use crate::ledger::{
+    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, LiveTasks, SeriesCell, SeriesKey,
+    TaskEnd,
+};
 use crate::lifecycle::Health;
-use crate::message::MessageId;
+use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::queue::IntoStorage;
-use crate::storage::{Action, PullRequest, RawDelivery, SettleOutcome, Settlement, Storage};
-use crate::telemetry;
+use crate::storage::{PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settlement, Storage};
 
 /// A queue and, beside it, another storage that keeps the ends of its tasks: for queues that keep none themselves.
 ///
 /// The end is stored *before* the settlement is sent, so that no message is gone without its end. What a crash leaves in between comes again, is
 /// known by its end, and is settled without being run again, unless it brought [successors](crate::Successors): then it runs again, since those may
-/// be missing. Two things are different from a ledger inside:
+/// be missing. Three things are different from a ledger inside:
 ///
-/// - An owner that has lost its lease may leave an end. The end of whoever has the message now outranks it, once it comes.
+/// - An owner that has lost its lease may leave an end. The end of whoever has the message now outranks it, once it comes; not where the queue counts a
+///   later delivery lower than an earlier one, as RabbitMQ may for another handle.
+/// - Ends are [counted](crate::Queue::series) as the ledger's storage counts them, a repeated one once. What a lost owner has left counts, and not the end that outranks it. What is kept for
+///   no time, or becomes a dead letter, is counted after its settlement: a crash in between leaves it out.
 /// - A message id must not be used again: where the queue does not count deliveries, a second task with the id of one that has ended may be taken for it.
+///
+/// # Tasks that have not ended
+/// Where the queue [cannot be browsed](crate::adapter::InspectCapability::browse), as RabbitMQ and SQS, the ledger is also told of tasks that wait or are dead, so
+/// that [`Queue::task`](crate::Queue::task), lists and counts know them: when one was pushed, when an attempt failed or put it off, with its errors and until when it
+/// waits, when it became a dead letter, and when it was put back. Nobody waits for that. It goes to the ledger in batches, at most 10,000 tasks at a time; while the ledger
+/// is down it waits, or is dropped where [that is so](LedgerDown::Drop). What is dropped, and what a killed process has not told, is missing until the next such event, which says
+/// all that is known of the task. The latest counts, in whatever order they arrive: by redrives, attempts, then deliveries.
+///
+/// A task that runs is shown as queued. One that [`purge`](crate::Queue::purge) removed is shown until what is known of it [lapses](Self::live_kept). Names of partitions must not end with
+/// `.-live`; tasks in one whose name has more than 58 bytes are not known before they end.
 ///
 /// ```
 /// use anyqueue::{Beside, Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskState};
@@ -51,7 +73,14 @@ pub struct Beside {
     when_down: LedgerDown,
     /// Whether the ledger could not be reached last time.
     is_down: AtomicBool,
+    /// What the ledger is told of tasks that have not ended, where the queue cannot show them.
+    facts: Option<Facts>,
+    /// How long it keeps that.
+    live_kept: Duration,
 }
+
+/// How long a ledger keeps what it was told of a task that waits: as long as the servers of others keep messages.
+const LIVE_KEPT: Duration = Duration::from_hours(14 * 24);
 
 /// What becomes of tasks that end while the ledger beside the queue cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,56 +106,36 @@ impl Beside {
         }
         let mut capabilities = queue.capabilities().clone();
         capabilities.ledger = Some(MoveGuarantee::AtLeastOnce);
+        capabilities.series = ledger.capabilities().series;
         // Settlements wait for the ledger before they are sent, so that those under way together could not keep their order.
         capabilities.exchange = false;
         let is_down = AtomicBool::new(false);
-        Ok(Self { queue, ledger, capabilities, when_down: LedgerDown::Hold, is_down })
+        let is_shown = queue.capabilities().inspect.browse;
+        let facts = (!is_shown).then(|| Facts::new(Arc::clone(&ledger), queue.name()));
+        let (when_down, live_kept) = (LedgerDown::Hold, LIVE_KEPT);
+        Ok(Self { queue, ledger, capabilities, when_down, is_down, facts, live_kept })
     }
 
     /// Sets what becomes of tasks that end while the ledger cannot be reached. Default: [`Hold`](LedgerDown::Hold).
     #[must_use]
     pub fn when_down(mut self, when_down: LedgerDown) -> Self {
         self.when_down = when_down;
+        if let Some(facts) = &self.facts {
+            facts.set_drops(when_down == LedgerDown::Drop);
+        }
+        self
+    }
+
+    /// Sets how long the ledger keeps what it was told last of a task that waits or is dead, beyond the time until which that one waits. Then nothing is known
+    /// of the task until it is delivered again. Default: 14 days, the longest that SQS keeps a message.
+    #[must_use]
+    pub fn live_kept(mut self, keep: Duration) -> Self {
+        self.live_kept = keep;
         self
     }
 
     fn kept(&self) -> Result<&dyn LedgerQueueStorage> {
         self.ledger.ledger().ok_or_else(|| Error::unsupported("this storage keeps no ledger"))
-    }
-
-    /// Keeps ends. Those that could not be kept are left, with the reason.
-    async fn keep(&self, settlements: &[Settlement]) -> HashMap<(PartitionId, MessageId), Error> {
-        let mut by_partition: BTreeMap<&PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>> = BTreeMap::new();
-        for Settlement { lease, end, then, .. } in settlements {
-            if let Some(end) = end {
-                let end = with_successors(end, then.len());
-                by_partition.entry(&lease.partition).or_default().insert(lease.id, end);
-            }
-        }
-        let mut failed = HashMap::new();
-        for (partition, ends) in by_partition {
-            let ends: Vec<_> = ends.into_iter().collect();
-            for part in ends.chunks(MAX_PAGE) {
-                for ((id, _), answer) in part.iter().zip(self.record_ended(partition, part).await) {
-                    if let Err(error) = answer {
-                        failed.insert((partition.clone(), *id), error);
-                    }
-                }
-            }
-        }
-        self.is_down.store(!failed.is_empty(), Ordering::Relaxed);
-        if !failed.is_empty() && self.when_down == LedgerDown::Drop {
-            let dropped = failed.len() as u64;
-            telemetry::count("anyqueue_ledger_dropped_total", self.queue.name(), dropped);
-            let error = failed.drain().next().map(|(_, error)| error);
-            tracing::warn!(
-                dropped,
-                error = error.map(tracing::field::display),
-                "the ends of tasks were not kept"
-            );
-            failed.clear();
-        }
-        failed
     }
 
     /// While the ledger is down nothing is pulled that could not be settled.
@@ -138,56 +147,6 @@ impl Beside {
         self.is_down.store(false, Ordering::Relaxed);
         Ok(())
     }
-
-    /// Settles what has ended before, though its settlement was never sent or never arrived, and returns the others.
-    async fn without_ended(&self, partition: &PartitionId, deliveries: Vec<RawDelivery>) -> Vec<RawDelivery> {
-        // Where releases are not counted, one that was given back after it had ended looks like new.
-        let counts_all = self.capabilities.delivery_count == DeliveryCount::Deliveries;
-        let is_repeated = |delivery: &RawDelivery| {
-            delivery.unreadable.is_none() && !(counts_all && delivery.delivery_count == Some(1))
-        };
-        let ids: Vec<_> = deliveries.iter().filter(|it| is_repeated(it)).map(|it| it.message.id()).collect();
-        if ids.is_empty() || partition.is_dead_letters() {
-            return deliveries;
-        }
-        let found = self.find_ended(partition, &ids).await;
-        let ends: HashMap<MessageId, EndedTask> =
-            found.into_iter().flatten().flatten().map(|ended| (ended.id, ended)).collect();
-        let now = SystemTime::now();
-        let (ended, left): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(|delivery| {
-            is_repeated(delivery)
-                && ends.get(&delivery.message.id()).is_some_and(|ended| is_end_of(ended, delivery, now))
-        });
-        if !ended.is_empty() {
-            tracing::debug!(count = ended.len(), "tasks that had ended came again and are settled");
-            let settlements: Vec<_> =
-                ended.into_iter().map(|delivery| Settlement::new(delivery.lease, Action::Remove)).collect();
-            // What fails comes again at its lease's end.
-            let _ = self.queue.settle(&settlements).await;
-        }
-        left
-    }
-}
-
-/// What is cut off from the moment of an end.
-const MOMENT: Duration = Duration::from_millis(1);
-
-/// Whether this is how the delivered task ended, and not an earlier one: before a redrive, or one that had the same id.
-fn is_end_of(ended: &EndedTask, delivery: &RawDelivery, now: SystemTime) -> bool {
-    let is_newer = ended.end.generation >= generation(delivery.message.headers());
-    let pushed_at = now.checked_sub(delivery.age).filter(|_| !delivery.age.is_zero());
-    // Its successors may not have been stored: they are once it has run again.
-    let is_complete = ended.end.successors == 0;
-    is_newer && is_complete && pushed_at.is_none_or(|pushed_at| ended.ended_at + MOMENT > pushed_at)
-}
-
-/// The end of a task that brings so many messages, which tells whoever meets it again that they may be missing.
-fn with_successors(end: &Arc<TaskEnd>, successors: usize) -> Arc<TaskEnd> {
-    let successors = u32::try_from(successors).unwrap_or(u32::MAX);
-    if end.successors == successors {
-        return Arc::clone(end);
-    }
-    Arc::new(TaskEnd { successors, ..TaskEnd::clone(end) })
 }
 
 fn not_kept(error: &Error) -> Error {
@@ -222,8 +181,20 @@ impl Forward for Beside {
     }
 
     async fn close(&self) -> Result<()> {
+        if let Some(facts) = &self.facts {
+            facts.close().await;
+        }
         let closed = self.queue.close().await;
         self.ledger.close().await.and(closed)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        if let Some(refusal) = self.reserved(partition) {
+            return messages.iter().map(|_| Err(refusal.clone())).collect();
+        }
+        let answers = self.queue.push(partition, messages).await;
+        self.note_pushed(partition, messages, &answers);
+        answers
     }
 
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
@@ -234,7 +205,7 @@ impl Forward for Beside {
             part.wait = request.wait.saturating_sub(started.elapsed());
             let deliveries = self.queue.pull(partition, part).await?;
             let was_empty = deliveries.is_empty();
-            let left = self.without_ended(partition, deliveries).await;
+            let left = self.without_ended(partition, deliveries).await?;
             if was_empty || !left.is_empty() || request.stop.is_cancelled() {
                 return Ok(left);
             }
@@ -243,12 +214,14 @@ impl Forward for Beside {
 
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if settlements.iter().all(|settlement| settlement.end.is_none()) {
-            return self.queue.settle(settlements).await;
+            let answers = self.queue.settle(settlements).await;
+            self.note_settled(settlements, &answers);
+            return answers;
         }
         let failed = self.keep(settlements).await;
         let failure = |settlement: &Settlement| {
-            let Settlement { lease, end, .. } = settlement;
-            end.as_ref().and_then(|_| failed.get(&(lease.partition.clone(), lease.id)))
+            let lease = &settlement.lease;
+            settlement.stored_end().and_then(|_| failed.get(&(lease.partition.clone(), lease.id)))
         };
         let bare = |settlement: &Settlement| settlement.clone().with_end(None);
         let sent: Vec<_> = settlements.iter().filter(|it| failure(it).is_none()).map(bare).collect();
@@ -260,7 +233,10 @@ impl Forward for Beside {
             Some(error) => Err(not_kept(error)),
             None => answers.next().unwrap_or_else(unanswered),
         };
-        settlements.iter().map(answer).collect()
+        let answers: Vec<_> = settlements.iter().map(answer).collect();
+        self.note_settled(settlements, &answers);
+        self.count(settlements, &answers).await;
+        answers
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
@@ -278,6 +254,10 @@ impl LedgerQueueStorage for Beside {
         if let Ok(ledger) = self.kept() {
             ledger.note_ended(ids);
         }
+    }
+
+    fn live_tasks(&self) -> Option<&dyn LiveTasks> {
+        self.facts.as_ref().map(|_| self as &dyn LiveTasks)
     }
 
     async fn record_ended(
@@ -322,6 +302,15 @@ impl LedgerQueueStorage for Beside {
         self.kept()?.purge_ended(limit).await
     }
 
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.kept()?.series(partition, minutes, page).await
+    }
+
     /// The task is cancelled first: an end of what turns out to be held, or unknown, would be wrong. A crash in between leaves no end.
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
         let Some(inspect) = self.queue.inspect() else {
@@ -337,6 +326,8 @@ impl LedgerQueueStorage for Beside {
         let ends: BTreeMap<_, _> =
             removed.filter_map(|(task, _)| Some((task.id, Arc::clone(task.end.as_ref()?)))).collect();
         let ends: Vec<_> = ends.into_iter().collect();
+        let gone = tasks.iter().zip(&outcomes).filter(|(_, it)| matches!(it, Ok(CancelOutcome::Removed)));
+        self.note_gone(partition, gone.map(|(task, _)| task.id));
         if ends.is_empty() {
             return outcomes;
         }

@@ -2,201 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 
+mod lab;
+mod live;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::{Failed, Processed};
-use anyqueue::adapter::{
-    Capabilities, Forward, LedgerQueueStorage, PullRequest, QueueStorage, RawDelivery, Settlement, Storage,
-    async_trait,
-};
 use anyqueue::{
-    Beside, CancelOutcome, Error, ErrorKind, Health, Keep, LedgerDown, MessageData, MessageId, PartitionId,
-    Queue, QueueMessageStatus, Result, RetryPolicy, SettleOutcome, Successors, TaskFilter, TaskState,
+    Beside, CancelOutcome, ErrorKind, Keep, LedgerDown, MessageData, MessageId, MessageState, Queue,
+    QueueMessageStatus, SettleOutcome, Successors, TaskFilter, TaskState,
 };
-use anyqueue_memory::MemoryQueue;
-use futures_util::TryStreamExt;
 
-/// A memory queue without a ledger, whose settlements can be cut off before they arrive.
-#[derive(Debug)]
-struct Bare {
-    inner: MemoryQueue,
-    capabilities: Capabilities,
-    cut: Arc<AtomicBool>,
-    pulls: Arc<AtomicUsize>,
-}
-
-impl Bare {
-    fn new(cut: &Arc<AtomicBool>) -> Self {
-        let inner = MemoryQueue::new();
-        let mut capabilities = inner.capabilities().clone();
-        capabilities.ledger = None;
-        Self { inner, capabilities, cut: cut.clone(), pulls: Arc::default() }
-    }
-}
-
-#[async_trait]
-impl Forward for Bare {
-    fn inner(&self) -> &dyn Storage {
-        &self.inner
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
-        self.pulls.fetch_add(1, SeqCst);
-        self.inner().pull(partition, request).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        assert!(settlements.iter().all(|it| it.end.is_none()), "an end for a queue that keeps none");
-        if self.cut.load(SeqCst) {
-            return vec![Err(Error::new(ErrorKind::Unavailable, "cut off")); settlements.len()];
-        }
-        self.inner().settle(settlements).await
-    }
-
-    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        None
-    }
-}
-
-/// A ledger that can be out of reach.
-#[derive(Debug)]
-struct Remote {
-    inner: MemoryQueue,
-    down: Arc<AtomicBool>,
-}
-
-#[async_trait]
-impl Forward for Remote {
-    fn inner(&self) -> &dyn Storage {
-        &self.inner
-    }
-
-    async fn check(&self) -> Result<Health> {
-        if self.down.load(SeqCst) { Err(out_of_reach()) } else { self.inner().check().await }
-    }
-
-    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        Some(self)
-    }
-}
-
-fn out_of_reach() -> Error {
-    Error::new(ErrorKind::Unavailable, "out of reach")
-}
-
-mod remote {
-    use super::*;
-    use anyqueue::Page;
-    use anyqueue::adapter::{Cancelled, EndedCursor, EndedQuery, EndedTask, TaskEnd};
-
-    impl Remote {
-        fn reach(&self) -> Result<&MemoryQueue> {
-            if self.down.load(SeqCst) { Err(out_of_reach()) } else { Ok(&self.inner) }
-        }
-    }
-
-    #[async_trait]
-    impl LedgerQueueStorage for Remote {
-        async fn record_ended(
-            &self,
-            partition: &PartitionId,
-            ends: &[(MessageId, Arc<TaskEnd>)],
-        ) -> Vec<Result<()>> {
-            match self.reach() {
-                Ok(inner) => inner.record_ended(partition, ends).await,
-                Err(error) => vec![Err(error); ends.len()],
-            }
-        }
-
-        async fn ended(
-            &self,
-            partition: &PartitionId,
-            query: &EndedQuery,
-            page: Page<EndedCursor>,
-        ) -> Result<Vec<EndedTask>> {
-            self.reach()?.ended(partition, query, page).await
-        }
-
-        async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
-            self.reach()?.count_ended(partition, query, cap).await
-        }
-
-        async fn find_ended(
-            &self,
-            partition: &PartitionId,
-            ids: &[MessageId],
-        ) -> Vec<Result<Option<EndedTask>>> {
-            match self.reach() {
-                Ok(inner) => inner.find_ended(partition, ids).await,
-                Err(error) => vec![Err(error); ids.len()],
-            }
-        }
-
-        async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
-            match self.reach() {
-                Ok(inner) => inner.delete_ended(partition, ids).await,
-                Err(error) => vec![Err(error); ids.len()],
-            }
-        }
-
-        async fn purge_ended(&self, limit: usize) -> Result<usize> {
-            self.reach()?.purge_ended(limit).await
-        }
-
-        async fn cancel(
-            &self,
-            partition: &PartitionId,
-            tasks: &[Cancelled],
-        ) -> Vec<Result<anyqueue::CancelOutcome>> {
-            self.inner.cancel(partition, tasks).await
-        }
-    }
-}
-
-/// A queue with a ledger beside it, and what can go wrong.
-struct Lab {
-    queue: Queue,
-    /// Settlements do not arrive.
-    cut: Arc<AtomicBool>,
-    /// The ledger is out of reach.
-    down: Arc<AtomicBool>,
-    pulls: Arc<AtomicUsize>,
-}
-
-fn lab(when_down: LedgerDown) -> Lab {
-    let (cut, down) = (Arc::default(), Arc::default());
-    let bare = Bare::new(&cut);
-    let pulls = bare.pulls.clone();
-    let remote = Remote { inner: MemoryQueue::new(), down: Arc::clone(&down) };
-    let storage = Beside::new(bare, remote).unwrap().when_down(when_down);
-    let queue = Queue::builder(storage).ledger(Keep::default()).retry(RetryPolicy::NEVER).build().unwrap();
-    Lab { queue, cut, down, pulls }
-}
-
-impl Lab {
-    async fn push(&self) -> MessageId {
-        let message = MessageData::new("x");
-        let id = message.id();
-        self.queue.push("jobs", message).await.unwrap();
-        id
-    }
-
-    async fn state(&self, id: MessageId) -> Option<TaskState> {
-        self.queue.task("jobs", id).await.unwrap().map(|task| task.state)
-    }
-
-    async fn ends(&self) -> Vec<TaskState> {
-        let tasks = self.queue.tasks("jobs", TaskFilter::new().in_state(TaskState::Succeeded)).unwrap();
-        tasks.map_ok(|task| task.state).try_collect().await.unwrap()
-    }
-}
+use lab::{Bare, Lab, lab};
 
 #[tokio::test]
 async fn an_end_is_kept_and_read_beside_the_queue() {
@@ -226,6 +46,43 @@ async fn what_had_ended_before_its_settlement_was_lost_is_settled_without_being_
     assert_eq!(held.iter().map(anyqueue::Delivery::id).collect::<Vec<_>>(), [second]);
     assert_eq!(lab.state(first).await, Some(TaskState::Succeeded));
     drop(held);
+}
+
+/// A task that has ended, and comes again since its settlement was lost.
+async fn one_that_comes_again(lab: &Lab) -> MessageId {
+    let id = lab.push().await;
+    lab.cut.store(true, SeqCst);
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    assert!(held[0].settle(Processed).await.is_err());
+    lab.cut.store(false, SeqCst);
+    held[0].settle(QueueMessageStatus::Waiting).await.unwrap();
+    id
+}
+
+#[tokio::test]
+async fn what_may_have_ended_is_not_handed_out_while_the_ledger_cannot_tell() {
+    let lab = lab(LedgerDown::Hold);
+    let ended = one_that_comes_again(&lab).await;
+    let fresh = lab.push().await;
+    lab.down.store(true, SeqCst); // which nobody has met so far
+    let error = lab.queue.pull("jobs").max(2).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("ledger"), "{error}");
+    assert_eq!(lab.state_of_message(fresh).await, Some(MessageState::Ready), "it was given back");
+
+    lab.down.store(false, SeqCst);
+    let held = lab.queue.pull("jobs").max(2).wait(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(held.iter().map(anyqueue::Delivery::id).collect::<Vec<_>>(), [fresh]);
+    assert_eq!(lab.state(ended).await, Some(TaskState::Succeeded));
+}
+
+#[tokio::test]
+async fn where_ends_may_be_dropped_what_may_have_ended_is_handed_out() {
+    let lab = lab(LedgerDown::Drop);
+    let ended = one_that_comes_again(&lab).await;
+    lab.down.store(true, SeqCst);
+    let held = lab.queue.pull("jobs").await.unwrap();
+    assert_eq!(held.iter().map(anyqueue::Delivery::id).collect::<Vec<_>>(), [ended]);
 }
 
 #[tokio::test]
@@ -356,4 +213,46 @@ async fn a_queue_whose_backend_keeps_no_ends_refuses_a_ledger() {
     let ended = TaskFilter::new().since(std::time::SystemTime::UNIX_EPOCH).by_worker("w");
     assert_eq!(queue.tasks("jobs", ended).unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(queue.tasks("jobs", TaskFilter::new()).is_ok(), "what lives is known without a ledger");
+}
+
+#[tokio::test]
+async fn each_end_is_counted_once_however_often_it_is_told() {
+    let lab = lab(LedgerDown::Hold);
+    let since = anyqueue::SeriesQuery::since(std::time::SystemTime::now() - Duration::from_mins(1))
+        .by(anyqueue::SeriesStep::Day);
+    let counted = async || {
+        let rows = lab.queue.series("jobs", &since).await.unwrap();
+        rows.iter().map(|row| (row.state.as_str(), row.tasks)).collect::<Vec<_>>()
+    };
+    lab.push().await;
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    lab.cut.store(true, SeqCst);
+    for _ in 0..2 {
+        held[0].settle(Processed).await.unwrap_err();
+        assert_eq!(counted().await, [("succeeded", 1)]);
+    }
+    lab.cut.store(false, SeqCst);
+    held[0].settle(Processed).await.unwrap();
+    assert_eq!(counted().await, [("succeeded", 1)]);
+
+    // What dies is counted when its settlement has arrived.
+    lab.push().await;
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    lab.cut.store(true, SeqCst);
+    held[0].settle(QueueMessageStatus::poisonous("bad")).await.unwrap_err();
+    assert_eq!(counted().await, [("succeeded", 1)]);
+    lab.cut.store(false, SeqCst);
+    held[0].settle(QueueMessageStatus::poisonous("bad")).await.unwrap();
+    assert_eq!(counted().await, [("failed", 1), ("succeeded", 1)]);
+    assert_eq!(lab.ends().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_ledger_that_does_not_return_keeps_nobody_from_knowing_that_a_task_is_dead() {
+    let lab = lab(LedgerDown::Hold);
+    lab.push().await;
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    lab.hangs.store(true, SeqCst);
+    let outcome = held[0].settle(QueueMessageStatus::poisonous("bad")).await;
+    assert_eq!(outcome.unwrap(), SettleOutcome::Settled);
 }

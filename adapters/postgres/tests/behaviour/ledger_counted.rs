@@ -1,0 +1,55 @@
+//! Counts of ends: who counts waits for nobody, and what is no longer kept is freed.
+
+use anyqueue::adapter::LedgerQueueStorage;
+use anyqueue::{Page, PartitionId};
+use anyqueue_postgres::PostgresQueue;
+use sqlx::Connection;
+
+use crate::common::{Bed, SOON, part, run};
+use crate::ledger::{done, end_new};
+
+async fn counted(queue: &PostgresQueue, p: &PartitionId) -> u64 {
+    let cells = queue.series(p, 0..u64::MAX, Page::of(1000)).await.unwrap();
+    cells.iter().map(|cell| cell.tasks).sum()
+}
+
+#[tokio::test]
+async fn a_transaction_that_counts_and_does_not_end_keeps_nobody_waiting() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p, schema) = (bed.open().await, part("p"), &bed.schema);
+    end_new(&queue, &p, 3, &done()).await;
+    let mut conn = bed.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    // As others do that count at the same time: each holds a shard, and what it has written there.
+    run(
+        &mut tx,
+        format!(
+            "SELECT pg_advisory_xact_lock(hashtext('{schema} series'), n) FROM generate_series(0, 15) n;
+             UPDATE {schema}.series SET tasks = tasks + 1"
+        ),
+    )
+    .await;
+    tokio::time::timeout(SOON, end_new(&queue, &p, 4, &done())).await.expect("it waits for nobody");
+    assert_eq!(counted(&queue, &p).await, 7);
+    tx.rollback().await.unwrap();
+    end_new(&queue, &p, 2, &done()).await;
+    assert_eq!(counted(&queue, &p).await, 9);
+}
+
+#[tokio::test]
+async fn counts_are_kept_for_their_time_and_then_freed_up_to_the_limit() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    for kind in ["a", "b", "c"] {
+        let mut end = done();
+        end.kind = Some(kind.into());
+        end_new(&queue, &p, 1, &end).await;
+    }
+    let minutes = 8 * 24 * 60;
+    bed.run(format!("UPDATE {}.series SET minute = minute - {minutes}", bed.schema)).await;
+    assert_eq!((queue.purge_ended(10).await.unwrap(), counted(&queue, &p).await), (0, 3));
+    // A minute may have passed since.
+    bed.run(format!("UPDATE {}.series SET minute = minute - 2", bed.schema)).await;
+    assert_eq!((queue.purge_ended(2).await.unwrap(), counted(&queue, &p).await), (0, 1));
+    assert_eq!((queue.purge_ended(2).await.unwrap(), counted(&queue, &p).await), (0, 0));
+}

@@ -1,0 +1,42 @@
+//! Counts of ends.
+
+use anyqueue::SERIES_KEPT;
+
+use super::*;
+
+async fn counted(queue: &SqliteQueue, p: &PartitionId) -> u64 {
+    let cells = queue.series(p, 0..u64::MAX, Page::of(1000)).await.unwrap();
+    cells.iter().map(|cell| cell.tasks).sum()
+}
+
+fn of_kind(kind: &str) -> TaskEnd {
+    let mut end = succeeded().with_keep(Some(Duration::ZERO));
+    end.kind = Some(kind.into());
+    end
+}
+
+#[tokio::test]
+async fn counts_are_kept_for_their_time_and_then_freed_up_to_the_limit() {
+    let (bed, clock) = Bed::still().await;
+    let p = part("p");
+    for kind in ["a", "b", "c"] {
+        end_one(&bed.queue, &p, of_kind(kind)).await;
+    }
+    clock.advance(SERIES_KEPT);
+    assert_eq!((bed.queue.purge_ended(10).await.unwrap(), counted(&bed.queue, &p).await), (0, 3));
+    clock.advance(2 * Duration::from_mins(1));
+    assert_eq!((bed.queue.purge_ended(2).await.unwrap(), counted(&bed.queue, &p).await), (0, 1));
+    assert_eq!((bed.queue.purge_ended(2).await.unwrap(), counted(&bed.queue, &p).await), (0, 0));
+}
+
+#[tokio::test]
+async fn a_partition_of_which_nothing_is_left_but_counts_is_not_forgotten() {
+    let bed = Bed::new().await;
+    let p = part("p");
+    end_one(&bed.queue, &p, of_kind("a")).await;
+    // So many others are looked up that those which have nothing are forgotten.
+    for number in 0..200 {
+        end_one(&bed.queue, &part(&format!("q{number}")), succeeded().with_keep(Some(Duration::ZERO))).await;
+    }
+    assert_eq!(counted(&bed.queue, &p).await, 1);
+}

@@ -1,0 +1,105 @@
+//! What a ledger beside the queue is told of a task that goes on, where the queue cannot be browsed.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::ending::{Ending, TaskReport};
+use super::guard;
+use super::handle::Queue;
+use super::shared::Shared;
+use crate::error::Result;
+use crate::inspect::MAX_PAGE;
+use crate::ledger::{EndState, TaskEnd, generation, text};
+use crate::message::{Headers, MessageData, header};
+use crate::partition::IntoPartitionId;
+use crate::status::QueueMessageStatus;
+use crate::storage::Action;
+
+impl Ending<'_> {
+    /// What it is told of one that goes on so, of which nothing is stored with the settlement itself.
+    pub(super) fn told(&self, action: &Action, report: Option<&TaskReport>) -> Arc<TaskEnd> {
+        let mut told = self.described(EndState::Failed, report);
+        told.result = None;
+        let (headers, delay) = match action {
+            Action::Postpone { delay, headers } => (headers.as_ref(), Some(*delay)),
+            Action::Move { headers, .. } => (headers.as_ref(), None),
+            _ => (None, None),
+        };
+        let headers = headers.unwrap_or_else(|| self.message.headers());
+        told.due_in = delay;
+        if report.and_then(|report| report.errors.as_ref()).is_none() {
+            told = told.with_errors(text(headers, header::TASK_ERRORS));
+        }
+        if let Some(reason) = text(headers, header::DEAD_REASON) {
+            told.reason = Some(reason);
+        }
+        Arc::new(told)
+    }
+}
+
+impl Shared {
+    /// Whether the ledger is to know of tasks that have not ended.
+    pub(super) fn tells_of_living(&self) -> bool {
+        self.storage().ledger().is_some_and(|ledger| ledger.live_tasks().is_some())
+    }
+
+    /// What it is told of one that goes back to the queue, after an attempt or until a moment. One that is merely released is where it was.
+    pub(super) fn goes_back(
+        &self,
+        ending: &Ending<'_>,
+        status: &QueueMessageStatus,
+        action: &Action,
+        report: Option<&TaskReport>,
+    ) -> Option<Arc<TaskEnd>> {
+        let is_told = matches!(status, QueueMessageStatus::Failed | QueueMessageStatus::Postponed { .. });
+        if !is_told || ending.partition.is_dead_letters() || !self.tells_of_living() {
+            return None;
+        }
+        Some(ending.told(action, report))
+    }
+
+    /// What it is told of one that comes back from the dead letters with these headers.
+    pub(super) fn put_back(&self, message: &MessageData, headers: &Headers) -> Option<Arc<TaskEnd>> {
+        if !self.tells_of_living() {
+            return None;
+        }
+        let mut told = TaskEnd::new(EndState::Failed).about(message);
+        told.generation = generation(headers);
+        Some(Arc::new(told))
+    }
+}
+
+impl Queue {
+    /// Forgets what a [ledger beside](crate::Beside) the queue was told of tasks that wait or are dead, of which it was told last before this moment by its server's
+    /// clock; at most `limit`, in steps of at most [`MAX_PAGE`]. For when that is no longer so: the queue was purged, or the ledger restored
+    /// from a backup. Returns how many. The tasks themselves are left alone, and the ledger is told of each again with its next event.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ledger is told of such tasks, as the queue shows them itself or keeps no ends; else the
+    /// server's, and what was forgotten before stays so.
+    pub async fn forget_waiting(
+        &self,
+        partition: impl IntoPartitionId,
+        before: SystemTime,
+        limit: u64,
+    ) -> Result<u64> {
+        let partition = partition.into_partition_id()?.live();
+        let mut forgotten = 0;
+        while forgotten < limit {
+            let room = usize::try_from(limit - forgotten).unwrap_or(MAX_PAGE).min(MAX_PAGE);
+            let partition = partition.clone();
+            let call = self.ledger(move |ledger| {
+                Box::pin(async move {
+                    let refusal = || guard::unsupported("ledger that is told of tasks that wait");
+                    ledger.live_tasks().ok_or_else(refusal)?.forget_live(&partition, before, room).await
+                })
+            });
+            let page = call.await?;
+            forgotten += page as u64;
+            if page < room {
+                break;
+            }
+        }
+        Ok(forgotten)
+    }
+}

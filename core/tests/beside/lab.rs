@@ -1,0 +1,235 @@
+//! A queue with a ledger beside it, and what can go wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use anyqueue::adapter::{
+    Capabilities, Forward, LedgerQueueStorage, PullRequest, QueueStorage, RawDelivery, Settlement, Storage,
+    async_trait,
+};
+use anyqueue::{
+    Beside, Error, ErrorKind, Health, Keep, LedgerDown, MessageData, MessageId, MessageState, PartitionId,
+    Queue, Result, RetryPolicy, SettleOutcome, TaskFilter, TaskState,
+};
+use anyqueue_memory::MemoryQueue;
+use futures_util::TryStreamExt;
+
+/// A memory queue without a ledger, whose settlements can be cut off before they arrive.
+#[derive(Debug)]
+pub(crate) struct Bare {
+    inner: MemoryQueue,
+    capabilities: Capabilities,
+    cut: Arc<AtomicBool>,
+    pulls: Arc<AtomicUsize>,
+}
+
+impl Bare {
+    pub(crate) fn new(cut: &Arc<AtomicBool>) -> Self {
+        Self::over(MemoryQueue::new(), cut)
+    }
+
+    fn over(inner: MemoryQueue, cut: &Arc<AtomicBool>) -> Self {
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.ledger = None;
+        Self { inner, capabilities, cut: cut.clone(), pulls: Arc::default() }
+    }
+
+    /// As RabbitMQ and SQS are: what is in it cannot be looked at.
+    pub(crate) fn blind(mut self) -> Self {
+        self.capabilities.inspect.browse = false;
+        self
+    }
+}
+
+#[async_trait]
+impl Forward for Bare {
+    fn inner(&self) -> &dyn Storage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
+        self.pulls.fetch_add(1, SeqCst);
+        self.inner().pull(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        assert!(settlements.iter().all(|it| it.end.is_none()), "an end for a queue that keeps none");
+        if self.cut.load(SeqCst) {
+            return vec![Err(Error::new(ErrorKind::Unavailable, "cut off")); settlements.len()];
+        }
+        self.inner().settle(settlements).await
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
+}
+
+/// A ledger that can be out of reach.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    inner: MemoryQueue,
+    down: Arc<AtomicBool>,
+    /// It never returns.
+    hangs: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Forward for Remote {
+    fn inner(&self) -> &dyn Storage {
+        &self.inner
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.down.load(SeqCst) { Err(out_of_reach()) } else { self.inner().check().await }
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        Some(self)
+    }
+}
+
+fn out_of_reach() -> Error {
+    Error::new(ErrorKind::Unavailable, "out of reach")
+}
+
+mod remote {
+    use super::*;
+    use anyqueue::Page;
+    use anyqueue::adapter::{Cancelled, EndedCursor, EndedQuery, EndedTask, SeriesCell, SeriesKey, TaskEnd};
+
+    impl Remote {
+        fn reach(&self) -> Result<&MemoryQueue> {
+            if self.down.load(SeqCst) { Err(out_of_reach()) } else { Ok(&self.inner) }
+        }
+    }
+
+    #[async_trait]
+    impl LedgerQueueStorage for Remote {
+        async fn record_ended(
+            &self,
+            partition: &PartitionId,
+            ends: &[(MessageId, Arc<TaskEnd>)],
+        ) -> Vec<Result<()>> {
+            if self.hangs.load(SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            match self.reach() {
+                Ok(inner) => inner.record_ended(partition, ends).await,
+                Err(error) => vec![Err(error); ends.len()],
+            }
+        }
+
+        async fn ended(
+            &self,
+            partition: &PartitionId,
+            query: &EndedQuery,
+            page: Page<EndedCursor>,
+        ) -> Result<Vec<EndedTask>> {
+            self.reach()?.ended(partition, query, page).await
+        }
+
+        async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
+            self.reach()?.count_ended(partition, query, cap).await
+        }
+
+        async fn find_ended(
+            &self,
+            partition: &PartitionId,
+            ids: &[MessageId],
+        ) -> Vec<Result<Option<EndedTask>>> {
+            match self.reach() {
+                Ok(inner) => inner.find_ended(partition, ids).await,
+                Err(error) => vec![Err(error); ids.len()],
+            }
+        }
+
+        async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+            match self.reach() {
+                Ok(inner) => inner.delete_ended(partition, ids).await,
+                Err(error) => vec![Err(error); ids.len()],
+            }
+        }
+
+        async fn purge_ended(&self, limit: usize) -> Result<usize> {
+            self.reach()?.purge_ended(limit).await
+        }
+
+        async fn series(
+            &self,
+            partition: &PartitionId,
+            minutes: std::ops::Range<u64>,
+            page: Page<SeriesKey>,
+        ) -> Result<Vec<SeriesCell>> {
+            self.reach()?.series(partition, minutes, page).await
+        }
+
+        async fn cancel(
+            &self,
+            partition: &PartitionId,
+            tasks: &[Cancelled],
+        ) -> Vec<Result<anyqueue::CancelOutcome>> {
+            self.inner.cancel(partition, tasks).await
+        }
+    }
+}
+
+/// A queue with a ledger beside it, and what can go wrong.
+pub(crate) struct Lab {
+    pub(crate) queue: Queue,
+    /// Settlements do not arrive.
+    pub(crate) cut: Arc<AtomicBool>,
+    /// The ledger is out of reach.
+    pub(crate) down: Arc<AtomicBool>,
+    /// It does not return.
+    pub(crate) hangs: Arc<AtomicBool>,
+    pub(crate) pulls: Arc<AtomicUsize>,
+}
+
+pub(crate) fn lab(when_down: LedgerDown) -> Lab {
+    Lab::over(Bare::new, MemoryQueue::new(), when_down)
+}
+
+/// Handles of two processes on one queue that cannot be browsed, and one ledger.
+pub(crate) fn blind_labs(when_down: LedgerDown) -> [Lab; 2] {
+    let (queue, ledger) = (MemoryQueue::new(), MemoryQueue::new());
+    [(); 2].map(|()| Lab::over(|cut| Bare::over(queue.client(), cut).blind(), ledger.client(), when_down))
+}
+
+impl Lab {
+    fn over(bare: impl Fn(&Arc<AtomicBool>) -> Bare, ledger: MemoryQueue, when_down: LedgerDown) -> Self {
+        let (cut, down, hangs) = (Arc::default(), Arc::default(), Arc::default());
+        let bare = bare(&cut);
+        let pulls = bare.pulls.clone();
+        let remote = Remote { inner: ledger, down: Arc::clone(&down), hangs: Arc::clone(&hangs) };
+        let storage = Beside::new(bare, remote).unwrap().when_down(when_down);
+        let queue =
+            Queue::builder(storage).ledger(Keep::default()).retry(RetryPolicy::NEVER).build().unwrap();
+        Self { queue, cut, down, hangs, pulls }
+    }
+
+    pub(crate) async fn push(&self) -> MessageId {
+        let message = MessageData::new("x");
+        let id = message.id();
+        self.queue.push("jobs", message).await.unwrap();
+        id
+    }
+
+    pub(crate) async fn state(&self, id: MessageId) -> Option<TaskState> {
+        self.queue.task("jobs", id).await.unwrap().map(|task| task.state)
+    }
+
+    pub(crate) async fn state_of_message(&self, id: MessageId) -> Option<MessageState> {
+        let page = self.queue.browse("jobs", anyqueue::Page::of(10)).await.unwrap();
+        page.into_iter().find(|browsed| browsed.message.id() == id).map(|browsed| browsed.state)
+    }
+
+    pub(crate) async fn ends(&self) -> Vec<TaskState> {
+        let tasks = self.queue.tasks("jobs", TaskFilter::new().in_state(TaskState::Succeeded)).unwrap();
+        tasks.map_ok(|task| task.state).try_collect().await.unwrap()
+    }
+}

@@ -1,0 +1,233 @@
+//! Tasks that have not ended, where the queue cannot show them: known because the ledger was told.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use anyqueue::QueueMessageStatus::{Failed, Processed};
+use anyqueue::{
+    Beside, ErrorKind, Keep, LedgerDown, ManualClock, MessageData, MessageId, Queue, QueueMessageStatus,
+    Task, TaskFilter, TaskReport, TaskState, header,
+};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
+use futures_util::TryStreamExt;
+
+use crate::lab::{Bare, Lab, blind_labs};
+
+const SOON: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_hours(1);
+
+impl Lab {
+    /// The task, once that is known of it: nobody waits for the ledger to be told.
+    async fn once(&self, id: MessageId, is_told: impl Fn(&Task) -> bool) -> Task {
+        let looks = async {
+            loop {
+                let task = self.queue.task("jobs", id).await.unwrap();
+                if let Some(task) = task.filter(&is_told) {
+                    return task;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, looks).await.unwrap()
+    }
+
+    async fn push_message(&self, message: MessageData) -> MessageId {
+        let id = message.id();
+        tokio::time::timeout(SOON, self.queue.push("jobs", message)).await.unwrap().unwrap();
+        id
+    }
+
+    async fn settle_next(&self, status: QueueMessageStatus) {
+        self.queue.pull("jobs").wait(SOON).await.unwrap()[0].settle(status).await.unwrap();
+    }
+
+    async fn listed(&self) -> Vec<TaskState> {
+        let tasks = self.queue.tasks("jobs", TaskFilter::new()).unwrap();
+        tasks.map_ok(|task| task.state).try_collect().await.unwrap()
+    }
+
+    async fn counted(&self, state: TaskState) -> u64 {
+        self.queue.count_tasks("jobs", &TaskFilter::new().in_state(state), 100).await.unwrap().value
+    }
+}
+
+fn mail() -> MessageData {
+    MessageData::new("x").with_header(header::TASK_KIND, "mail")
+}
+
+#[tokio::test]
+async fn what_waits_is_known_with_its_kind_and_its_time_and_what_failed_with_its_errors() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    let now = lab.push_message(mail().with_task_id("order 7")).await;
+    let later = lab.push_message(mail().with_delay(HOUR)).await;
+    let task = other.once(now, |_| true).await;
+    assert_eq!((task.state, task.kind.as_deref(), task.attempt), (TaskState::Queued, Some("mail"), 0));
+    assert_eq!(task.task_id.as_deref(), Some("order 7"));
+    let task = other.once(later, |task| task.state == TaskState::Scheduled).await;
+    assert!(task.due_at.unwrap() > std::time::SystemTime::now() + HOUR / 2);
+
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    held[0].report(TaskReport::new().with_errors(r#"["refused"]"#)).unwrap();
+    held[0].settle(Failed).await.unwrap();
+    let task = other.once(now, |task| task.attempt == 1).await;
+    assert_eq!((task.state, task.errors.as_deref()), (TaskState::Queued, Some(r#"["refused"]"#)));
+    assert_eq!((task.kind.as_deref(), task.task_id.as_deref()), (Some("mail"), Some("order 7")));
+
+    lab.settle_next(QueueMessageStatus::postponed(HOUR)).await;
+    other.once(now, |task| task.state == TaskState::Scheduled).await;
+    assert_eq!((other.counted(TaskState::Scheduled).await, other.counted(TaskState::Queued).await), (2, 0));
+    assert_eq!(other.listed().await, [TaskState::Scheduled; 2]);
+}
+
+#[tokio::test]
+async fn what_ended_is_no_longer_among_what_waits() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    let id = lab.push_message(mail()).await;
+    let unkept = lab.push_message(mail().with_header(header::TASK_KEEP_SUCCESS, "0s")).await;
+    for id in [id, unkept] {
+        other.once(id, |task| task.state == TaskState::Queued).await;
+        lab.settle_next(Processed).await;
+    }
+    lab.queue.close().await.unwrap(); // which waits until the ledger has been told of everything
+    assert_eq!(other.listed().await, [TaskState::Succeeded]);
+    assert_eq!(other.state(unkept).await, None, "it has ended, and its end was not to be kept");
+}
+
+#[tokio::test]
+async fn what_is_dead_is_known_with_its_reason_and_waits_again_once_it_is_put_back() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    let id = lab.push_message(mail()).await;
+    lab.settle_next(QueueMessageStatus::poisonous("bad address")).await;
+    let task = other.queue.wait_for("jobs", id, SOON).await.unwrap().unwrap();
+    assert_eq!((task.state, task.reason.as_deref()), (TaskState::Failed, Some("bad address")));
+    assert!(task.ended_at.is_some());
+    assert_eq!((other.counted(TaskState::Failed).await, other.listed().await.len()), (1, 1));
+
+    let redriven = lab.queue.dead_letters("jobs").unwrap().redrive().await.unwrap();
+    assert_eq!(redriven.moved, 1);
+    let task = other.once(id, |task| task.state == TaskState::Queued).await;
+    assert_eq!((task.attempt, task.reason, task.kind.as_deref()), (0, None, Some("mail")));
+    lab.settle_next(Processed).await;
+    other.once(id, |task| task.state == TaskState::Succeeded).await;
+}
+
+#[tokio::test]
+async fn what_is_put_back_elsewhere_is_no_longer_dead_where_it_was() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    let id = lab.push_message(mail()).await;
+    lab.settle_next(QueueMessageStatus::poisonous("bad")).await;
+    other.once(id, |task| task.state == TaskState::Failed).await;
+    lab.queue.dead_letters("jobs").unwrap().redrive().to("more").await.unwrap();
+    lab.queue.close().await.unwrap();
+    assert_eq!(other.state(id).await, None);
+    let there = other.queue.task("more", id).await.unwrap().unwrap();
+    assert_eq!(there.state, TaskState::Queued);
+}
+
+#[tokio::test]
+async fn a_fact_that_comes_late_takes_nothing_back() {
+    let [pusher, worker] = blind_labs(LedgerDown::Hold);
+    pusher.down.store(true, SeqCst);
+    let done = pusher.push_message(mail()).await;
+    worker.settle_next(Processed).await;
+    let unkept = pusher.push_message(mail().with_header(header::TASK_KEEP_SUCCESS, "0s")).await;
+    worker.settle_next(Processed).await;
+    let failed = pusher.push_message(mail()).await;
+    worker.settle_next(Failed).await;
+    worker.once(failed, |task| task.attempt == 1).await;
+    worker.queue.close().await.unwrap();
+
+    pusher.down.store(false, SeqCst);
+    let last = pusher.push_message(mail()).await;
+    pusher.once(last, |_| true).await;
+    assert_eq!(pusher.state(done).await, Some(TaskState::Succeeded));
+    assert_eq!(pusher.state(unkept).await, None, "also without an end it is known to be gone");
+    assert_eq!(pusher.once(failed, |_| true).await.attempt, 1);
+    assert_eq!((pusher.counted(TaskState::Queued).await, pusher.listed().await.len()), (2, 3));
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_down_holds_no_push_up_and_is_told_later() {
+    let [lab, _] = blind_labs(LedgerDown::Hold);
+    lab.down.store(true, SeqCst);
+    let id = lab.push_message(mail()).await;
+    lab.down.store(false, SeqCst);
+    assert_eq!(lab.once(id, |_| true).await.state, TaskState::Queued);
+    lab.hangs.store(true, SeqCst);
+    lab.push_message(mail()).await;
+}
+
+#[tokio::test]
+async fn what_the_ledger_was_not_told_is_known_with_the_next_fact() {
+    let [lab, other] = blind_labs(LedgerDown::Drop);
+    lab.down.store(true, SeqCst);
+    let id = lab.push_message(mail().with_task_id("order 7")).await;
+    lab.queue.close().await.unwrap();
+    assert_eq!(other.state(id).await, None, "it was dropped");
+    other.settle_next(Failed).await;
+    let task = other.once(id, |_| true).await;
+    assert_eq!((task.attempt, task.task_id.as_deref()), (1, Some("order 7")));
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_task_that_waits_lapses() {
+    let clock = ManualClock::new();
+    let ledger = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
+    let storage = Beside::new(Bare::new(&std::sync::Arc::default()).blind(), ledger).unwrap();
+    let queue = Queue::builder(storage.live_kept(HOUR)).ledger(Keep::default()).build().unwrap();
+    let message = mail();
+    let id = message.id();
+    queue.push("jobs", message).await.unwrap();
+    let known = async || queue.task("jobs", id).await.unwrap().is_some();
+    while !known().await {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(HOUR / 2);
+    assert!(known().await);
+    clock.advance(HOUR / 2);
+    assert!(!known().await);
+}
+
+#[tokio::test]
+async fn what_the_ledger_was_told_before_a_moment_can_be_forgotten_and_comes_with_the_next_event() {
+    let (clock, ledger) = (ManualClock::new(), MemoryQueue::new());
+    let clocked = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
+    let storage = Beside::new(Bare::new(&std::sync::Arc::default()).blind(), clocked).unwrap();
+    let queue = Queue::builder(storage).ledger(Keep::default()).build().unwrap();
+    let known = async |id| queue.task("jobs", id).await.unwrap().is_some();
+    let (old, new) = (mail(), mail());
+    let (old_id, new_id) = (old.id(), new.id());
+    queue.push("jobs", old).await.unwrap();
+    while !known(old_id).await {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(HOUR);
+    let before = clock.clock().wall();
+    queue.push("jobs", new).await.unwrap();
+    while !known(new_id).await {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(queue.forget_waiting("jobs", before, 0).await.unwrap(), 0);
+    assert_eq!(queue.forget_waiting("jobs", before, 10).await.unwrap(), 1);
+    assert_eq!((known(old_id).await, known(new_id).await), (false, true));
+    queue.pull("jobs").await.unwrap()[0].settle(Failed).await.unwrap();
+    while !known(old_id).await {
+        tokio::task::yield_now().await;
+    }
+    let shown =
+        Queue::builder(Beside::new(Bare::new(&std::sync::Arc::default()), ledger).unwrap()).build().unwrap();
+    assert_eq!(shown.forget_waiting("jobs", before, 1).await.unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_name_that_facts_have_is_refused_and_one_without_room_for_them_has_none() {
+    let [lab, _] = blind_labs(LedgerDown::Hold);
+    let refused = lab.queue.push("jobs.-live", mail()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    let (long, message) = ("p".repeat(60), mail());
+    let id = message.id();
+    lab.queue.push(&long, message).await.unwrap();
+    assert_eq!(lab.queue.task(&long, id).await.unwrap().map(|task| task.id), None);
+    lab.queue.pull(&long).await.unwrap()[0].settle(Processed).await.unwrap();
+    assert_eq!(lab.queue.task(&long, id).await.unwrap().unwrap().state, TaskState::Succeeded);
+}
