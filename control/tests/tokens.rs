@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyqueue::control::{Change, ControlStore, Expect, Key};
 use anyqueue::{ErrorKind, Queue};
-use anyqueue_control::tokens::{Right, Rights, Tokens};
+use anyqueue_control::tokens::{Bound, Fingerprint, Right, Rights, TokenInfo, Tokens};
 use anyqueue_memory::MemoryQueue;
 
 fn store() -> ControlStore {
@@ -50,7 +50,7 @@ async fn a_token_whose_time_is_over_opens_nothing_and_is_still_listed() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
     let listed = tokens.list().await.unwrap().tokens;
     assert!(listed[0].expires_at.is_some());
     assert!(tokens.still(&listed[0]).await.unwrap().is_none());
@@ -89,4 +89,81 @@ async fn bad_names_and_times_are_refused() {
         let refused = tokens.create("a", &reads(), Some(time)).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{time:?}");
     }
+}
+
+async fn name_of(tokens: &Tokens, certificate: &Fingerprint) -> Option<String> {
+    tokens.of_certificate(certificate).await.unwrap().map(|token: TokenInfo| token.name)
+}
+
+#[tokio::test]
+async fn a_certificate_stands_for_its_token_alone_until_it_is_unbound() {
+    let store = store();
+    let tokens = Tokens::new(store.clone());
+    let (old, new, others) = (Fingerprint::of(b"old"), Fingerprint::of(b"new"), Fingerprint::of(b"others"));
+    assert_eq!(tokens.bind("ci", &old).await.unwrap(), Bound::NoToken);
+    let secret = tokens.create("ci", &reads(), None).await.unwrap().unwrap();
+    tokens.create("ops", &Rights::everything(), None).await.unwrap().unwrap();
+    assert_eq!(name_of(&tokens, &old).await, None);
+    for certificate in [&old, &new, &old] {
+        assert_eq!(
+            tokens.bind("ci", certificate).await.unwrap(),
+            Bound::Done,
+            "a new one beside the old one"
+        );
+    }
+    assert_eq!(tokens.bind("ops", &others).await.unwrap(), Bound::Done);
+    assert_eq!(tokens.bind("ops", &old).await.unwrap(), Bound::Taken("ci".to_owned()));
+    let found = tokens.of_certificate(&new).await.unwrap().unwrap();
+    assert_eq!(found, tokens.verify(&secret.text()).await.unwrap().unwrap(), "all of the token");
+    let mut expected = vec![("ci".to_owned(), old), ("ci".to_owned(), new)];
+    expected.sort_unstable();
+    expected.push(("ops".to_owned(), others));
+    assert_eq!(tokens.certificates().await.unwrap(), expected);
+
+    assert!(tokens.unbind(&old).await.unwrap() && !tokens.unbind(&old).await.unwrap());
+    assert_eq!(name_of(&tokens, &old).await, None);
+    assert_eq!(name_of(&tokens, &new).await.as_deref(), Some("ci"));
+    assert!(tokens.verify(&secret.text()).await.unwrap().is_some(), "the token is left");
+    assert_eq!(tokens.bind("ops", &old).await.unwrap(), Bound::Done, "it is free");
+}
+
+#[tokio::test]
+async fn a_certificate_stands_for_nobody_once_its_token_is_deleted_or_another_of_its_name() {
+    let store = store();
+    let tokens = Tokens::new(store.clone());
+    let certificate = Fingerprint::of(b"x");
+    let key = Key::new(format!("certificate/{certificate}")).unwrap();
+    tokens.create("ci", &reads(), None).await.unwrap().unwrap();
+    assert_eq!(tokens.bind("ci", &certificate).await.unwrap(), Bound::Done);
+    let binding = store.get(&key).await.unwrap().value.unwrap();
+    assert!(tokens.delete("ci").await.unwrap());
+    assert!(store.get(&key).await.unwrap().value.is_none(), "nothing is left of it");
+    // As if somebody had bound it just as the token was deleted.
+    store.apply(Change::put(key.clone(), Expect::Absent, binding.value)).await.unwrap();
+    assert_eq!(name_of(&tokens, &certificate).await, None);
+    tokens.create("ci", &Rights::everything(), None).await.unwrap().unwrap();
+    assert_eq!(name_of(&tokens, &certificate).await, None, "another token");
+    assert!(tokens.certificates().await.unwrap().is_empty());
+    tokens.create("ops", &reads(), None).await.unwrap().unwrap();
+    assert_eq!(tokens.bind("ops", &certificate).await.unwrap(), Bound::Done, "nobody has it");
+    store.apply(Change::put(key, Expect::Any, "{")).await.unwrap();
+    let refused = tokens.of_certificate(&certificate).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert_eq!(tokens.bind("ops", &certificate).await.unwrap(), Bound::Done, "it is written anew");
+}
+
+#[tokio::test]
+async fn a_certificate_stands_for_its_token_for_as_long_as_that_counts() {
+    let tokens = Tokens::new(store());
+    let certificate = Fingerprint::of(b"x");
+    tokens.create("short", &reads(), Some(Duration::from_millis(1))).await.unwrap().unwrap();
+    assert_eq!(tokens.bind("short", &certificate).await.unwrap(), Bound::Done);
+    let gone = async {
+        while name_of(&tokens, &certificate).await.is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
+    tokens.create("ci", &reads(), None).await.unwrap().unwrap();
+    assert_eq!(tokens.bind("ci", &certificate).await.unwrap(), Bound::Done, "it is free");
 }

@@ -4,17 +4,24 @@ use std::time::Duration;
 
 use anyqueue::{Delivery, Error, QueueMessageStatus, TaskReport};
 
+use crate::config::Counting;
 use crate::shared::Shared;
+use crate::summary::Outcome;
 use crate::work::Done;
 
 impl Shared {
-    /// Tells the delivery what its end is to say, before it is settled. What is not removed has not ended.
+    /// Tells the delivery what its end is to say, before it is settled, or what failed and is to be tried again.
     pub(crate) fn report(&self, done: &mut Done) {
-        let removes = matches!(
-            done.decision.status,
-            Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled)
-        );
-        if !removes || !self.queue.keeps_ends() {
+        let is_told = match done.decision.status {
+            Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled) => true,
+            Some(QueueMessageStatus::Failed | QueueMessageStatus::Postponed { .. }) => {
+                done.decision.outcome == Outcome::Retried
+            }
+            // Where no header says it, nobody else knows which attempt was the last.
+            Some(QueueMessageStatus::Poisonous { .. }) => self.config.counting != Counting::Headers,
+            _ => false,
+        };
+        if !is_told || !self.queue.keeps_ends() {
             return;
         }
         let (report, delivery) = (&mut done.decision.report, &mut done.work.delivery);

@@ -281,7 +281,9 @@ impl Shared {
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
         self.remember(delivery.id());
-        Decision::settle(self.retried(delay, headers), Outcome::Retried)
+        // For a ledger beside a queue that keeps no headers, or cannot show them.
+        let errors = self.queue.keeps_ends().then(|| headers().remove(ERRORS)).flatten();
+        Decision::settle(self.retried(delay, headers), Outcome::Retried).with_errors(errors.as_ref())
     }
 
     /// A part of a work set goes on after its cursor, at the end of the queue: as the same message, or as another where its headers cannot be

@@ -13,7 +13,7 @@ use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{MAX_SLOTS, Partition, Retry, TaskContext, TaskError, Worker, header, task};
 use tokio::sync::Semaphore;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Panics when it is dropped.

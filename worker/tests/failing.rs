@@ -17,7 +17,7 @@ use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, Worker, task};
 use tokio::sync::mpsc;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A queue in memory with faults that a test switches on.
 #[derive(Debug)]

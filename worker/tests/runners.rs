@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 const SLOTS: usize = 64;
 /// More than a runtime runs before it looks after whoever blocks on it.
 const MANY: usize = 500;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Before the fetch loop goes round, which it does once a second in any case.
 const SOON: Duration = Duration::from_millis(800);
 
@@ -59,6 +59,16 @@ async fn handlers_that_block_in_place_run_side_by_side_in_every_slot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn what_has_ended_is_settled_while_the_last_handler_blocks_its_thread() {
+    // On a busy machine it can take longer. Where it is left to the fetch loop it does each time.
+    let mut took = Vec::new();
+    while took.last().is_none_or(|took| *took >= SOON) {
+        assert!(took.len() < 10, "the others are held beside the one that blocks for {took:?}");
+        took.push(settled_beside_one_that_blocks().await);
+    }
+}
+
+/// After how long all have been settled but one, whose handler blocks.
+async fn settled_beside_one_that_blocks() -> Duration {
     let (queue, builder) = full(SLOTS).await;
     let open = Arc::new(Meeting::default());
     let last = open.clone();
@@ -70,14 +80,16 @@ async fn what_has_ended_is_settled_while_the_last_handler_blocks_its_thread() {
         }
     };
     let worker = builder.handler("k", handler).build().unwrap();
-    let run = tokio::spawn(async move { worker.run_once().await.unwrap() });
     let since = Instant::now();
+    let run = tokio::spawn(async move { worker.run_once().await.unwrap() });
     while held(&queue).await != 1 {
-        assert!(since.elapsed() < SOON, "{} are held beside the one that blocks", held(&queue).await - 1);
+        assert!(since.elapsed() < PATIENCE, "{} are held beside the one that blocks", held(&queue).await - 1);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let took = since.elapsed();
     open.of(2);
     assert_eq!(run.await.unwrap().processed, SLOTS as u64);
+    took
 }
 
 #[tokio::test]

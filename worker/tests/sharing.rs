@@ -17,7 +17,7 @@ use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{Kind, Partition, TaskContext, Worker, task};
 use tokio::sync::{Notify, Semaphore};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 async fn fill(queue: &Queue, partition: &str, kind: &str, count: usize) {
     let messages = (0..count).map(|number| task(kind, &number).unwrap()).collect();

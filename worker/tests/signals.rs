@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells the copy of this program that is to be stopped.
 const COPY: &str = "ANYQUEUE_TEST_BLOCKED";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(20);
 
 #[test]

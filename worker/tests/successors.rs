@@ -18,7 +18,7 @@ use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, TaskResult, Worker, header, history, task};
 use tokio::sync::mpsc;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// More than any handler here says.
 const ROOM: usize = 10_000;
 

@@ -29,7 +29,7 @@ impl Call {
     /// also a percent-encoded one.
     #[must_use]
     pub fn new(method: &str, path: &str) -> Self {
-        let hidden = path.split('/').map(segment_without_secret).collect::<Vec<_>>().join("/");
+        let hidden = path.split('/').map(without_secret).collect::<Vec<_>>().join("/");
         let (token, from) = (None, None);
         Self { token, from, method: cut(method, MAX_TEXT_BYTES), path: cut(&hidden, MAX_PATH_BYTES) }
     }
@@ -87,15 +87,10 @@ impl Outcome {
     }
 }
 
-/// Somebody may have put a token where a name belongs.
+/// Somebody may have put a token where a name belongs, also as it stands in an address: what is kept is decoded by whoever reads it.
 fn without_secret(text: &str) -> String {
-    secret_in(text).map_or_else(|| text.to_owned(), |secret| hidden(&secret))
-}
-
-/// The same of a part of a path, which is kept as it was sent, and decoded by whoever reads it.
-fn segment_without_secret(segment: &str) -> String {
-    let decoded = percent_decode_str(segment).decode_utf8_lossy();
-    secret_in(&decoded).map_or_else(|| segment.to_owned(), |secret| hidden(&secret))
+    let decoded = percent_decode_str(text).decode_utf8_lossy();
+    secret_in(text).or_else(|| secret_in(&decoded)).map_or_else(|| text.to_owned(), |secret| hidden(&secret))
 }
 
 fn hidden(secret: &Secret) -> String {
@@ -134,15 +129,19 @@ mod tests {
         let encoded = secret.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
         let partly = secret.replace('_', "%5F");
         let (copied, below) = (format!("{secret}%0A"), format!("x%2F{secret}"));
-        for written in [&encoded, &encoded.to_uppercase(), &partly, &copied, &below] {
+        // Decoded, this is a digit more than a token has.
+        let longer = format!("{secret}%61");
+        for written in [&encoded, &encoded.to_uppercase(), &partly, &copied, &below, &longer] {
             let call = Call::new("POST", &format!("/v1/partitions/{written}/pause"));
             assert_eq!(call.path, "/v1/partitions/aq_ci_…/pause", "{written}");
         }
         let mut outcome = Outcome::new(200);
         outcome.add_queue(&secret);
         outcome.add_detail("limit", &format!(" {secret}"));
+        outcome.add_detail("filter error", &format!("token%3D{encoded}"));
         assert_eq!(outcome.queues, ["aq_ci_…"]);
-        assert_eq!(outcome.details, [("limit".to_owned(), "aq_ci_…".to_owned())]);
+        let details = ["limit", "filter error"].map(|name| (name.to_owned(), "aq_ci_…".to_owned()));
+        assert_eq!(outcome.details, details);
         let encoded_name = "/v1/cron/new%20year%ff";
         assert_eq!(Call::new("PUT", encoded_name).path, encoded_name, "all else is kept as it was sent");
     }

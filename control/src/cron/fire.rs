@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::QueueMessageStatus::{self, Processed};
+use anyqueue::adapter::Dedup;
 use anyqueue::{
     Delivery, Error, ErrorKind, MessageData, PushOutcome, Result, RetryClass, SettleOutcome, Successors,
 };
@@ -148,7 +149,12 @@ impl Firing<'_> {
 
     fn task(&self, at: SystemTime) -> MessageData {
         let id = task_id(&self.schedule.name, &self.record.revision, at);
-        task(&self.schedule, id, at, self.server_time())
+        let task = task(&self.schedule, id, at, self.server_time());
+        match self.shared.tasks.capabilities().dedup {
+            // Should somebody die before the tick has ended, whoever has it next pushes nothing new.
+            Dedup::Window(_) => task.with_dedup_key(id.to_string()),
+            _ => task,
+        }
     }
 
     /// The tasks, and the next tick, which names the task that is pushed.

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use anyqueue::adapter::validate;
+use anyqueue::adapter::{Dedup, validate};
 use anyqueue::control::Change;
 use anyqueue::{Error, ErrorKind, MessageId, Result};
 
@@ -186,6 +186,12 @@ impl Shared {
                 "the backend cannot cancel earlier tasks: say another policy for those (`allow`)",
             ));
         }
+        let is_kept_out = matches!(schedule.running, Running::Skip | Running::BufferOne);
+        if is_kept_out && self.tasks.capabilities().dedup != Dedup::WhileLive {
+            return Err(unsupported(
+                "the backend has no deduplication keys that last as long as a task: say that it may run beside an earlier one (`allow`)",
+            ));
+        }
         let keeps_ends = self.tasks.capabilities().ledger.is_some();
         if schedule.timetable.spec().pause().is_some() && !(can.browse && keeps_ends) {
             return Err(unsupported(
@@ -197,13 +203,7 @@ impl Shared {
         let storage = self.tasks.storage();
         let bytes = storage.encoded_len(&message);
         validate(&message, bytes, self.tasks.capabilities()).map_err(|error| {
-            let hint = match error.kind() {
-                ErrorKind::Unsupported => {
-                    "; say that it may run beside an earlier one (`allow`) where there are no deduplication keys"
-                }
-                _ => "",
-            };
-            Error::new(error.kind(), format!("the task of a schedule: {}{hint}", error.message()))
+            Error::new(error.kind(), format!("the task of a schedule: {}", error.message()))
                 .with_backend(storage.name())
         })
     }

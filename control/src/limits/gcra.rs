@@ -14,7 +14,8 @@ pub(super) struct Gcra {
 }
 
 impl Gcra {
-    /// A stored time that is too far off, because the rate or the clock was changed, counts as a burst that has just been used.
+    /// A stored time that is too far off, because the rate or the clock was changed, counts as a burst that has just been used: it has to be written, or it would
+    /// count so again.
     pub(super) fn new(rate: Rate, tat_ns: u64, now_ns: u64) -> Self {
         let (interval_ns, burst) = (rate.interval_ns(), rate.burst);
         let latest = now_ns.saturating_add(interval_ns.saturating_mul(burst));

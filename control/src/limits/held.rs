@@ -19,8 +19,10 @@ pub(super) struct Held {
     pub(super) wanted: usize,
     /// Tasks that have permits and wait to start.
     pub(super) waiting: usize,
-    /// Before this nothing more is asked for.
+    /// Before this no more permits are asked for.
     pub(super) next_try: Option<Instant>,
+    /// Before this no more of the rate is asked for.
+    pub(super) next_start: Option<Instant>,
     /// The pause that was made last because nothing was free.
     pub(super) pause: Duration,
     /// Before this nothing more is given back.
@@ -61,6 +63,7 @@ impl Held {
             wanted: 0,
             waiting: 0,
             next_try: None,
+            next_start: None,
             pause: Duration::ZERO,
             give_at: None,
             hint_at: None,
@@ -74,21 +77,25 @@ impl Held {
         of_cap.min(of_rate.saturating_sub(unstarted))
     }
 
-    /// How many tasks that have permits may start.
-    pub(super) fn can_start(&self, now: Instant) -> usize {
-        let of_cap = self.cap.as_ref().is_none_or(|block| now < block.starts_until);
-        if of_cap { self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.left(now)) } else { 0 }
+    /// How many tasks that have permits may start beside so many that have.
+    pub(super) fn can_start(&self, started: usize, now: Instant) -> usize {
+        let of_cap = self.cap.as_ref().map_or(usize::MAX, |block| block.can_start(started, now));
+        of_cap.min(self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.left(now)))
     }
 
     /// Whether there is something to ask for, or to give back, where so many permits are in use.
     pub(super) fn is_needy(&self, in_use: usize, now: Instant) -> bool {
-        let wants = self.wants(now) && self.next_try.is_none_or(|at| at <= now);
-        wants || self.has_surplus(in_use) && self.give_at.is_none_or(|at| at <= now)
+        let asks = self.ask_at(in_use, now).is_some_and(|at| at <= now);
+        asks || self.has_surplus(in_use) && self.give_at.is_none_or(|at| at <= now)
     }
 
-    fn wants(&self, now: Instant) -> bool {
-        let permits = self.wanted > 0 && self.cap.is_some();
-        permits || self.rate.as_ref().is_some_and(|tokens| self.waiting > tokens.left(now))
+    /// When to ask for what is missing. Permits that others have do not hold up what the rate allows to those that are here.
+    fn ask_at(&self, in_use: usize, now: Instant) -> Option<Instant> {
+        let lacks = |block: &Block| self.wanted > 0 || in_use > block.size;
+        let permits = self.cap.as_ref().is_some_and(lacks).then(|| self.next_try.unwrap_or(now));
+        let lacks_starts = self.rate.as_ref().is_some_and(|tokens| self.waiting > tokens.left(now));
+        let starts = lacks_starts.then(|| self.next_start.unwrap_or(now));
+        [permits, starts].into_iter().flatten().min()
     }
 
     fn has_surplus(&self, in_use: usize) -> bool {
@@ -97,9 +104,8 @@ impl Held {
 
     /// When it will be needy, or has something to tell.
     pub(super) fn wake_at(&self, in_use: usize, now: Instant) -> Option<Instant> {
-        let ask = self.wants(now).then(|| self.next_try.unwrap_or(now));
         let give = self.has_surplus(in_use).then(|| self.give_at.unwrap_or(now));
-        [ask, give, self.hint_at].into_iter().flatten().min()
+        [self.ask_at(in_use, now), give, self.hint_at].into_iter().flatten().min()
     }
 
     /// Notes how many permits are missing, and when a rate will allow the next one.
@@ -118,6 +124,11 @@ impl Block {
 
     fn room(&self, in_use: usize, now: Instant) -> usize {
         if now < self.starts_until { self.size.min(self.most).saturating_sub(in_use) } else { 0 }
+    }
+
+    /// Permits that tasks got before others did must not start what others run by now.
+    fn can_start(&self, started: usize, now: Instant) -> usize {
+        if now < self.starts_until { self.size.saturating_sub(started) } else { 0 }
     }
 }
 

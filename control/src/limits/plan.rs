@@ -43,8 +43,10 @@ pub(super) struct Plan {
     part: Option<Part>,
     /// Where the rate stands then, and what of it was taken.
     gcra: Option<(Gcra, usize)>,
-    /// Something is missing, and may be free in so long.
+    /// Permits are missing, and may be free in so long.
     retry_in: Option<Duration>,
+    /// The rate allows the next start in so long.
+    start_in: Option<Duration>,
     moment: Moment,
 }
 
@@ -67,8 +69,15 @@ impl Me {
         moment: Moment,
     ) -> Result<Plan> {
         let before = record.clone();
-        let mut planned =
-            Plan { name: name.to_owned(), change: None, part: None, gcra: None, retry_in: None, moment };
+        let mut planned = Plan {
+            name: name.to_owned(),
+            change: None,
+            part: None,
+            gcra: None,
+            retry_in: None,
+            start_in: None,
+            moment,
+        };
         let mut record = record;
         self.plan_cap(stock, &mut record, &mut planned);
         plan_rate(stock, &mut record, &mut planned);
@@ -88,9 +97,10 @@ impl Me {
         };
         let (wanted, partition) = (held.wanted, held.partition.clone());
         let usage = stock.usage(&partition);
-        let (in_use, peak) = (count(usage.in_use), count(usage.peak));
+        let (in_use, started, peak) = (count(usage.in_use), count(usage.started), count(usage.peak));
         let need = Need {
             in_use,
+            started,
             peak: if leaves { in_use } else { peak },
             wanted: if leaves { 0 } else { count(wanted) },
         };
@@ -98,7 +108,7 @@ impl Me {
         let part = part(cap, need, others);
         let missing = need.in_use.saturating_add(need.wanted).saturating_sub(part.block);
         let there = record.holders.holder(&self.session);
-        let was_lost = there.is_none() && others.held.saturating_add(in_use) > cap;
+        let was_lost = there.is_none() && others.held.saturating_add(started) > cap;
         let now_ms = millis(moment.now);
         let is_old = there.is_none_or(|there| there.until_ms < self.until(now_ms, self.every / 2));
         let differs = there.map(|there| (there.held, there.wanted)) != Some((part.block, missing));
@@ -154,9 +164,10 @@ impl Me {
         });
     }
 
-    /// When to ask again, if something is missing.
+    /// When to ask again for what is missing.
     fn pause(&self, held: &mut Held, plan: &Plan, now: Instant) {
         held.give_at = Some(now + GIVE_PAUSE);
+        held.next_start = plan.start_in.map(|start_in| now + start_in.min(PAUSE).min(self.every));
         let Some(retry_in) = plan.retry_in else {
             (held.pause, held.next_try) = (Duration::ZERO, None);
             return;
@@ -188,12 +199,11 @@ fn plan_rate(stock: &Stock, record: &mut Record, plan: &mut Plan) {
     let wanted = if stock.is_leaving { 0 } else { held.waiting.saturating_sub(left) };
     let now_ns = nanos(plan.moment.now);
     let taken = gcra.take(count(wanted), now_ns);
-    if taken > 0 {
+    if taken > 0 || record.tat_ns > gcra.tat_ns() {
         record.tat_ns = gcra.tat_ns();
     }
     if taken < count(wanted) {
-        let next = Duration::from_nanos(gcra.until_next(now_ns));
-        plan.retry_in = Some(plan.retry_in.map_or(next, |other| other.min(next)));
+        plan.start_in = Some(Duration::from_nanos(gcra.until_next(now_ns)));
     }
     plan.gcra = Some((gcra, size(taken)));
 }

@@ -3,8 +3,10 @@
 /// What one process needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
-    /// Permits that its tasks have: these it holds whatever the cap says, since they run.
+    /// Permits that its tasks have.
     pub(super) in_use: u64,
+    /// Of those: of tasks that run. These it holds whatever the cap says.
+    pub(super) started: u64,
     /// As many as it needed at once lately: it keeps those while nobody else wants them.
     pub(super) peak: u64,
     /// How many more it could use now.
@@ -29,7 +31,8 @@ pub(super) struct Part {
     pub(super) most: u64,
 }
 
-/// The part of a process: what it needs, as far as that is free. Where others want more than is free, each keeps a fair share, and what they do not want.
+/// The part of a process: what it needs, as far as that is free. Where others want more than is free, each keeps a fair share, and what they do not want. What runs
+/// beyond the cap, since the cap was lowered or others have its permits, runs on, and nothing takes its place; what has not started yet waits.
 pub(super) fn part(cap: u64, need: Need, others: Others) -> Part {
     let free = cap.saturating_sub(others.held);
     let most = if others.wanted == 0 {
@@ -40,7 +43,8 @@ pub(super) fn part(cap: u64, need: Need, others: Others) -> Part {
     };
     let spare = if others.wanted == 0 { need.peak } else { 0 };
     let needed = spare.max(need.in_use.saturating_add(need.wanted));
-    Part { block: needed.min(free).min(most).max(need.in_use), most }
+    let most = most.min(free);
+    Part { block: needed.min(most).max(need.in_use.min(free)).max(need.started), most }
 }
 
 #[cfg(test)]
@@ -48,7 +52,7 @@ mod tests {
     use super::*;
 
     fn need(in_use: u64, wanted: u64) -> Need {
-        Need { in_use, peak: in_use, wanted }
+        Need { in_use, started: in_use, peak: in_use, wanted }
     }
 
     fn others(held: u64, wanted: u64, claimants: u64) -> Others {
@@ -66,7 +70,7 @@ mod tests {
     fn what_is_idle_goes_back_and_what_runs_does_not() {
         assert_eq!(part(10, need(1, 0), others(0, 0, 0)).block, 1);
         assert_eq!(part(2, need(5, 3), others(1, 0, 1)).block, 5, "the cap was lowered");
-        let idle = Need { in_use: 0, peak: 4, wanted: 0 };
+        let idle = Need { peak: 4, ..need(0, 0) };
         assert_eq!(part(10, idle, others(6, 0, 1)).block, 4, "nobody wants them");
         assert_eq!(part(10, idle, others(6, 1, 1)).block, 0);
     }
@@ -76,6 +80,21 @@ mod tests {
         assert_eq!(part(10, need(10, 5), others(0, 9, 1)), Part { block: 10, most: 5 });
         assert_eq!(part(10, need(3, 5), others(0, 9, 1)), Part { block: 5, most: 5 });
         assert_eq!(part(10, need(10, 5), others(0, 1, 1)), Part { block: 10, most: 9 }, "it wants but one");
+    }
+
+    #[test]
+    fn what_ends_beyond_the_cap_makes_room_for_nothing() {
+        assert_eq!(part(1, need(1, 1), others(1, 0, 1)), Part { block: 1, most: 0 });
+        assert_eq!(part(4, need(5, 1), others(3, 1, 1)), Part { block: 5, most: 1 });
+    }
+
+    #[test]
+    fn what_others_have_by_now_is_not_held_for_what_has_not_started() {
+        let unstarted = Need { started: 1, ..need(3, 0) };
+        assert_eq!(part(4, unstarted, others(1, 0, 1)).block, 3, "they are free");
+        assert_eq!(part(4, unstarted, others(2, 0, 1)).block, 2, "one of them is");
+        assert_eq!(part(4, unstarted, others(4, 0, 1)).block, 1, "it runs");
+        assert_eq!(part(4, unstarted, others(1, 5, 1)).block, 3, "others that want more do not take it");
     }
 
     #[test]

@@ -76,8 +76,9 @@ impl Stock {
         now: Instant,
     ) -> (bool, bool) {
         let (mut may, mut is_short) = (true, false);
+        let started = self.usage(partition).started;
         for held in self.of(partition) {
-            let most = held.can_start(now);
+            let most = held.can_start(started, now);
             held.waiting = waiting;
             may &= most > 0;
             is_short |= most < waiting;
@@ -92,7 +93,8 @@ impl Stock {
         permits: usize,
         now: Instant,
     ) -> Option<CancellationToken> {
-        if self.of(partition).any(|held| held.can_start(now) < permits) {
+        let started = self.usage(partition).started;
+        if self.of(partition).any(|held| held.can_start(started, now) < permits) {
             return None;
         }
         for tokens in self.of(partition).filter_map(|held| held.rate.as_mut()) {
@@ -182,7 +184,8 @@ impl Stock {
     /// Nothing is asked for or given back of this limit before this time.
     pub(super) fn put_off(&mut self, name: &str, until: Instant) {
         if let Some(held) = self.limits.get_mut(name) {
-            (held.next_try, held.give_at, held.hint_at) = (Some(until), Some(until), None);
+            (held.next_try, held.next_start) = (Some(until), Some(until));
+            (held.give_at, held.hint_at) = (Some(until), None);
         }
     }
 

@@ -6,7 +6,7 @@ use anyqueue::control::{Applied, Change, Entry, Expect, Key, MAX_CONTROL_CHANGES
 use anyqueue::{Page, Result};
 use serde::{Deserialize, Serialize};
 
-use super::record::{HeldTask, WorkerInfo};
+use super::record::{HeldTask, Record, WorkerInfo};
 use super::usage::{Elsewhere, add};
 use super::{MAX_WORKERS, Registry, WORKERS, key_of, name_of};
 use crate::entry::{FORMAT, decode, encode, version_of};
@@ -36,7 +36,6 @@ pub struct LostWorker {
 
 impl LostWorker {
     fn of(worker: &WorkerInfo) -> Self {
-        let seen = worker.seen_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self {
             format: FORMAT,
             name: worker.name.clone(),
@@ -44,7 +43,7 @@ impl LostWorker {
             pid: worker.pid,
             held: worker.held.clone(),
             running: worker.running,
-            seen_ms: u64::try_from(seen.as_millis()).unwrap_or(u64::MAX),
+            seen_ms: millis(worker.seen_at),
         }
     }
 }
@@ -92,7 +91,10 @@ impl Registry {
         let mut seen = Seen { lost: Vec::new(), living: 0, first_lapse: None, elsewhere, next };
         for entry in found.value.iter().filter(|entry| Some(&entry.key) != own) {
             let name = name_of(&entry.key);
-            let Ok(worker) = WorkerInfo::of(name, entry) else { continue };
+            let Ok(mut worker) = WorkerInfo::of(name, entry) else { continue };
+            if is_of_later(&worker, found.now) {
+                worker.valid_until = self.count_from_now(entry, found.now).await?;
+            }
             match worker.valid_until.duration_since(found.now) {
                 Ok(left) if !left.is_zero() => {
                     seen.living += 1;
@@ -105,6 +107,15 @@ impl Registry {
             }
         }
         Ok(seen)
+    }
+
+    /// Lets the last beat of a worker count from now on, unless it has been heard of since. Returns until when it does.
+    async fn count_from_now(&self, entry: &Entry, now: SystemTime) -> Result<SystemTime> {
+        let mut record: Record = decode(entry)?;
+        record.seen_ms = Some(millis(now));
+        let change = Change::put(entry.key.clone(), Expect::Version(entry.version), encode(&record)?);
+        let _ = self.store.apply(change.with_ttl(record.ttl())).await?;
+        Ok(now.checked_add(Duration::from_millis(record.valid_ms)).unwrap_or(now))
     }
 
     /// The workers that were lost within the last hour, as far as they can be read; the latest first.
@@ -146,9 +157,20 @@ impl Registry {
     }
 }
 
+/// Whether its last beat is of a time that is yet to come: then the server's clock was put back, and one that is dead would count until that time.
+fn is_of_later(worker: &WorkerInfo, now: SystemTime) -> bool {
+    let valid = worker.valid_until.duration_since(worker.seen_at).unwrap_or_default();
+    now.checked_add(valid).is_some_and(|latest| worker.seen_at > latest)
+}
+
 /// Whether the entry that was to be removed is there and of this worker: it has been heard of since, or something was said to it. One of another session is
 /// its successor's, and it itself is gone.
 fn is_still(worker: &WorkerInfo, removed: &Applied) -> bool {
     let Applied::Conflict(Some(entry)) = removed else { return false };
     WorkerInfo::of(&worker.name, entry).is_ok_and(|there| there.session == worker.session)
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,7 +2,11 @@
 //!
 //! Each token is one entry of the [control store](anyqueue::control), `token/<name>`. Its secret is shown once, when it is created: the entry holds the SHA-256
 //! of it, which does for 128 random bits, since nobody can try them all.
+//!
+//! A client's certificate can stand for a token: a service that knows by TLS who shows it takes it for the token.
 
+mod certificates;
+mod fingerprint;
 mod name;
 mod record;
 mod rights;
@@ -10,9 +14,11 @@ mod secret;
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::control::{Applied, Change, ControlStore, Expect};
+use anyqueue::control::{Applied, Change, ControlStore, Expect, Key};
 use anyqueue::{Error, ErrorKind, Result};
 
+pub use certificates::{Bound, MAX_CERTIFICATES};
+pub use fingerprint::Fingerprint;
 pub use name::MAX_TOKEN_NAME_BYTES;
 pub use record::TokenInfo;
 pub use rights::{MAX_PATTERNS, Right, Rights};
@@ -131,13 +137,18 @@ impl Tokens {
         Ok(all)
     }
 
-    /// Deletes a token, also one that cannot be read: services refuse it within a second. Returns whether there was one.
+    /// Deletes a token, also one that cannot be read, and the bindings of certificates to it: services refuse it within a second. Returns whether there was one.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's. Then the token may be deleted already.
     pub async fn delete(&self, name: &str) -> Result<bool> {
-        let key = key_of(name)?;
-        update(&self.store, &key, |there| {
+        let was_there = self.delete_entry(&key_of(name)?).await?;
+        self.unbind_all(name).await?;
+        Ok(was_there)
+    }
+
+    async fn delete_entry(&self, key: &Key) -> Result<bool> {
+        update(&self.store, key, |there| {
             let change = there.map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
             let was_there = change.is_some();
             Ok((change, was_there))

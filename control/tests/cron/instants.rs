@@ -161,7 +161,8 @@ fn rare_times_are_found_and_what_is_too_far_is_not_looked_for() {
     }
     let last = rare.latest_before(at("2112-02-01T00:00:00Z").into()).unwrap();
     assert_eq!(last.local(), "2072-02-29T00:00:00+01:00");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Day by day it would take hours.
+    assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
 }
 
 fn subset(all: std::ops::Range<i8>) -> impl Strategy<Value = Option<Vec<i8>>> {

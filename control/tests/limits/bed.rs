@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyqueue::adapter::Storage;
 use anyqueue::control::ControlStore;
-use anyqueue::{CancellationToken, ManualClock, PartitionId, Queue, RetryPolicy};
+use anyqueue::{CancellationToken, Clock, ClockSetter, ManualClock, PartitionId, Queue, RetryPolicy};
 use anyqueue_control::limits::{LimitInfo, LimitPermits, Limits, PermitOptions};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use anyqueue_worker::Permits;
@@ -26,6 +26,8 @@ pub(crate) fn mail() -> PartitionId {
 /// A control store, by a clock that a test turns.
 pub(crate) struct Bed {
     pub(crate) time: Arc<ManualClock>,
+    /// Sets the server's time of day.
+    pub(crate) server: ClockSetter,
     pub(crate) memory: MemoryQueue,
     pub(crate) store: ControlStore,
     pub(crate) limits: Limits,
@@ -36,15 +38,16 @@ pub(crate) struct Process {
     pub(crate) permits: Arc<LimitPermits>,
     who: String,
     keeping: JoinHandle<()>,
-    time: Arc<ManualClock>,
+    clock: Clock,
 }
 
 impl Bed {
     pub(crate) fn new() -> Self {
         let time = Arc::new(ManualClock::new());
-        let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(time.clock()));
+        let (clock, server) = time.clock().settable();
+        let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
         let store = store_over(Arc::new(memory.client()), &time);
-        Self { time, memory, limits: Limits::new(store.clone()), store }
+        Self { time, server, memory, limits: Limits::new(store.clone()), store }
     }
 
     /// A process that has looked at the limits.
@@ -53,13 +56,18 @@ impl Bed {
     }
 
     pub(crate) async fn process_over(&self, limits: &Limits, who: &str) -> Process {
+        self.process_by(limits, who, self.time.clock()).await
+    }
+
+    /// One whose time of day is that of this clock.
+    pub(crate) async fn process_skewed(&self, who: &str, clock: Clock) -> Process {
+        let store = store_by(Arc::new(self.memory.client()), clock.clone());
+        self.process_by(&Limits::new(store), who, clock).await
+    }
+
+    async fn process_by(&self, limits: &Limits, who: &str, clock: Clock) -> Process {
         let permits = Arc::new(limits.permits(PermitOptions::default()).unwrap());
-        let process = Process {
-            keeping: keep(&permits, who, &self.time),
-            who: who.to_owned(),
-            permits,
-            time: self.time.clone(),
-        };
+        let process = Process { keeping: keep(&permits, who, &clock), who: who.to_owned(), permits, clock };
         self.turns().await;
         process
     }
@@ -86,14 +94,18 @@ impl Bed {
     }
 }
 
-fn keep(permits: &Arc<LimitPermits>, who: &str, time: &ManualClock) -> JoinHandle<()> {
-    let (permits, clock, who) = (permits.clone(), time.clock(), who.to_owned());
+fn keep(permits: &Arc<LimitPermits>, who: &str, clock: &Clock) -> JoinHandle<()> {
+    let (permits, clock, who) = (permits.clone(), clock.clone(), who.to_owned());
     tokio::spawn(async move { permits.keep(&who, &[mail()], &clock).await })
 }
 
 /// The control store of a client.
 pub(crate) fn store_over(storage: Arc<dyn Storage>, time: &ManualClock) -> ControlStore {
-    let queue = Queue::builder(storage).clock(time.clock()).retry(RetryPolicy::NEVER).build().unwrap();
+    store_by(storage, time.clock())
+}
+
+fn store_by(storage: Arc<dyn Storage>, clock: Clock) -> ControlStore {
+    let queue = Queue::builder(storage).clock(clock).retry(RetryPolicy::NEVER).build().unwrap();
     queue.control().unwrap()
 }
 
@@ -135,7 +147,7 @@ impl Process {
     }
 
     pub(crate) fn wake(&mut self) {
-        self.keeping = keep(&self.permits, &self.who, &self.time);
+        self.keeping = keep(&self.permits, &self.who, &self.clock);
     }
 
     pub(crate) async fn leave(&mut self) {

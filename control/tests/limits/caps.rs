@@ -33,10 +33,11 @@ async fn what_nobody_limits_has_no_end_and_a_limit_that_is_put_later_counts_what
     let bed = Bed::new();
     let (a, b) = (bed.process("a").await, bed.process("b").await);
     assert_eq!((a.permits.room(&mail(), 9), a.take(7)), (None, 7));
+    let _running: Vec<_> = (0..7).map(|_| a.start().unwrap()).collect();
     bed.limits.put("l", &cap(5)).await.unwrap();
     bed.pass(secs(6)).await;
     assert_eq!((bed.info().await.held, a.get(&bed, 1).await, b.get(&bed, 1).await), (7, 0, 0));
-    a.give_back(3);
+    a.end(3);
     let mut of_b = 0;
     for _ in 0..44 {
         of_b += b.take(2);
@@ -62,6 +63,27 @@ async fn a_cap_that_is_lowered_drains_and_says_so() {
     assert_eq!((a.get(&bed, 1).await, bed.info().await.held), (0, 2));
     a.end(1);
     assert_eq!(a.get(&bed, 1).await, 1);
+}
+
+#[tokio::test]
+async fn of_several_that_run_more_than_a_lowered_cap_none_starts_anything_until_enough_have_ended() {
+    let bed = Bed::new();
+    bed.limits.put("l", &cap(10)).await.unwrap();
+    let processes = [bed.process("a").await, bed.process("b").await];
+    for process in &processes {
+        assert_eq!(process.get(&bed, 5).await, 5);
+        (0..5).for_each(|_| drop(process.start().unwrap()));
+    }
+    bed.limits.put("l", &cap(4)).await.unwrap();
+    bed.pass(secs(6)).await;
+    for left in (0..10).rev() {
+        processes[left % 2].end(1);
+        let taken = [0, 1].map(|place| processes[place].take(1));
+        let more: usize = taken.iter().sum();
+        assert!(more == 0 || left + more <= 4, "{more} more beside {left}");
+        processes.iter().zip(taken).for_each(|(process, taken)| process.give_back(taken));
+        bed.pass(millis(250)).await;
+    }
 }
 
 #[tokio::test]

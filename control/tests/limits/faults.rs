@@ -167,6 +167,35 @@ async fn a_process_that_was_frozen_stops_what_it_runs_when_it_wakes_up() {
     assert!(task.is_cancelled());
     assert_eq!(bed.info().await.held, 2, "both run, and it says so");
     a.end(1);
+    assert_eq!(a.take(1), 0, "the other one has the only permit");
     bed.pass(secs(6)).await;
     assert_eq!((bed.info().await.held, a.take(1)), (1, 0));
+}
+
+#[tokio::test]
+async fn a_process_that_was_frozen_starts_nothing_with_permits_that_others_have_by_then() {
+    let bed = Bed::new();
+    put(&bed, 2).await;
+    let mut a = bed.process("a").await;
+    let b = bed.process("b").await;
+    assert_eq!(a.get(&bed, 2).await, 2, "for tasks that it is just getting");
+    a.freeze().await;
+    let mut of_b = 0;
+    for _ in 0..20 {
+        of_b += b.get(&bed, 2 - of_b).await;
+        bed.pass(secs(1)).await;
+    }
+    assert_eq!((of_b, b.start().is_some(), b.start().is_some()), (2, true, true));
+    a.wake();
+    for _ in 0..24 {
+        bed.pass(millis(250)).await;
+        assert!(!a.permits.can_start(&mail(), 1) && a.start().is_none(), "the other one runs two");
+    }
+    b.end(1);
+    bed.pass(secs(6)).await;
+    assert!(a.start().is_some(), "there is one for it again");
+    assert!(a.start().is_none(), "and no second");
+    b.end(1);
+    bed.pass(secs(6)).await;
+    assert!(a.start().is_some());
 }

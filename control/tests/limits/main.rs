@@ -9,10 +9,15 @@
 
 mod bed;
 mod caps;
+mod clocks;
+mod cut;
 mod entries;
 mod faults;
+mod gates;
 mod messages;
+mod processes;
 mod random;
 mod rates;
 mod servers;
+mod values;
 mod workers;

@@ -98,6 +98,17 @@ async fn what_a_dead_process_had_is_free_within_fifteen_seconds() {
 }
 
 #[tokio::test]
+async fn who_leaves_waits_for_nothing_any_more() {
+    let (bed, a, mut b) = two(Limit::each("customer").unwrap().cap(1)).await;
+    let _held = enter(&a, &of("x")).await.unwrap();
+    assert!(enter(&b, &of("x")).await.is_err());
+    let who = async || -> Vec<String> { bed.info().await.holders.into_iter().map(|one| one.who).collect() };
+    assert_eq!(who().await, ["a", "b"]);
+    b.leave().await;
+    assert_eq!(who().await, ["a"]);
+}
+
+#[tokio::test]
 async fn a_kind_has_one_cap_in_all_partitions_and_other_kinds_go_on() {
     let (bed, a, b) = two(Limit::kind("send").unwrap().cap(2)).await;
     let held = [enter(&a, &of("x")).await.unwrap(), enter(&b, &of("y")).await.unwrap()];

@@ -118,3 +118,19 @@ async fn a_cap_and_a_rate_of_one_limit_both_hold() {
     bed.pass(secs(6)).await;
     assert_eq!(a.get(&bed, 9).await, 1);
 }
+
+#[tokio::test]
+async fn who_waits_for_permits_of_a_cap_starts_as_the_rate_allows_with_those_that_it_has() {
+    let bed = Bed::new();
+    bed.limits.put("l", &rate(20.0, 1).cap(2)).await.unwrap();
+    let processes = [bed.process("a").await, bed.process("b").await];
+    let mut started = 0;
+    for _ in 0..200 {
+        for process in &processes {
+            process.permits.room(&mail(), 9);
+            started += start_all(&bed, process).await;
+        }
+        bed.pass(millis(50)).await;
+    }
+    assert!((150..=201).contains(&started), "{started} started in 10 s");
+}

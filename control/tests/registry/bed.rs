@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::Storage;
-use anyqueue::{Clock, ManualClock, MessageId, Queue, Result};
+use anyqueue::{Clock, ClockSetter, ManualClock, MessageId, Queue, Result};
 use anyqueue_control::registry::{Ended, MemberOptions, Registry, WorkerInfo};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use anyqueue_worker::{Partition, Summary, TaskContext, TaskError, Worker, task};
@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 /// A queue and its control store, by a clock that a test turns.
 pub(crate) struct Bed {
     pub(crate) time: ManualClock,
+    /// Sets the server's time of day.
+    pub(crate) server: ClockSetter,
     pub(crate) memory: MemoryQueue,
     pub(crate) queue: Queue,
     pub(crate) registry: Registry,
@@ -26,10 +28,11 @@ pub(crate) type Running = JoinHandle<(Result<Summary>, Ended)>;
 impl Bed {
     pub(crate) fn new() -> Self {
         let time = ManualClock::new();
-        let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(time.clock()));
+        let (clock, server) = time.clock().settable();
+        let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
         let queue = Queue::builder(memory.client()).clock(time.clock()).build().unwrap();
         let registry = Registry::new(queue.control().unwrap());
-        Self { time, memory, queue, registry, gate: Arc::new(Semaphore::new(0)) }
+        Self { time, server, memory, queue, registry, gate: Arc::new(Semaphore::new(0)) }
     }
 
     /// A worker of this name, by its own clock, whose tasks run until the gate lets them go or they are asked to stop.

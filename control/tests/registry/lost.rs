@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use anyqueue::ErrorKind;
 use anyqueue::control::{Applied, Change, Expect, Key};
-use anyqueue::{ClockSetter, ErrorKind, Skew};
 use anyqueue_control::registry::{MemberOptions, Order, Registry};
 
 use crate::bed::{Bed, killed};
@@ -121,25 +121,6 @@ async fn a_name_is_taken_while_its_owner_lives() {
     assert_eq!(bed.registry.lost().await.unwrap().len(), 1, "its predecessor is told of all the same");
     second.shutdown_now();
     bed.until("it ends", async || running.is_finished()).await;
-}
-
-#[tokio::test]
-async fn clocks_of_workers_that_are_wrong_make_no_difference() {
-    let day = Duration::from_hours(24);
-    for skew in [Skew::Ahead(day), Skew::Behind(day)] {
-        let bed = Bed::new();
-        let (clock, setter): (_, ClockSetter) = bed.time.clock().settable();
-        setter.set(skew);
-        let worker = bed.worker_by("skewed", clock, 1);
-        let running = bed.run(&worker).await;
-        bed.pass(4 * VALID).await;
-        let listed = bed.registry.list().await.unwrap();
-        assert!(!listed.workers[0].is_lost(listed.now.unwrap()));
-        assert!(bed.registry.sweep().await.unwrap().is_empty());
-        assert!(bed.registry.lost().await.unwrap().is_empty());
-        worker.shutdown();
-        bed.until("it ends", async || running.is_finished()).await;
-    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 )]
 
 mod bed;
+mod clocks;
 mod fair;
 mod faults;
 mod lost;

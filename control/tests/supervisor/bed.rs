@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 
 /// Nothing in a test takes as long.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) struct Bed {

@@ -14,7 +14,8 @@ use anyqueue_worker::{Partition, TaskContext, Worker};
 
 use crate::bed::{Bed, end, quick, start, until};
 
-const LOOK: Duration = Duration::from_millis(20);
+/// Longer than a shell takes to begin, also on a busy machine: none is looked at before it has said so.
+const LOOK: Duration = Duration::from_millis(250);
 const LIVE: &str = "echo $$ >> \"$0\"; exec cat";
 
 /// Looks often, and expects the first beat at once.
@@ -82,6 +83,7 @@ async fn one_that_is_silent_is_killed_and_replaced_and_one_that_beats_is_not() {
     let supervisor = bed.supervisor(&["well", "ill"], LIVE, watchful()).watching(registry.clone()).unwrap();
     let running = start(&supervisor);
     bed.until_lines("ill", 3).await;
+    bed.until_lines("well", 1).await;
     supervisor.shutdown();
     let report = end(running).await.unwrap();
     assert!(report.hung >= 2 && report.failed >= 2, "{report:?}");

@@ -11,8 +11,8 @@ use anyqueue_testkit::{
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-/// The lease of every queue of the proofs.
-pub(crate) const LEASE: Duration = Duration::from_secs(1);
+/// The lease of every queue of the proofs. Renewed each third of it, it has to outlast what else a busy machine does first.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The partition of most proofs.
 pub(crate) const PARTITION: &str = "proof";
 

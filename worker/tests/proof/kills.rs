@@ -13,6 +13,8 @@ use crate::grounds::{Ground, LEASE, kills};
 use crate::load::{empty, push};
 
 const WORKERS: usize = 5;
+/// What a busy machine may add until those who are alive get their turn.
+const LATE: Duration = Duration::from_secs(3);
 /// Tasks pushed in each second.
 const RATE: u32 = 300;
 
@@ -100,7 +102,7 @@ pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
     println!("{line}");
     assert!(again > 0, "no kill hit anything: this run proves nothing");
     assert!(again <= killed.len() * SLOTS, "{again} ran again");
-    assert!(slowest <= recovery, "recovery took {slowest:?}");
+    assert!(slowest <= recovery + LATE, "recovery took {slowest:?}");
 }
 
 /// Returns how many ran again, and how long after the kill the last of them.

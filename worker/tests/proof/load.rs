@@ -107,6 +107,8 @@ pub(crate) async fn two_workers_do_each_task_once(ground: Ground) {
 
 pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(ground: Ground) {
     const TASKS: u32 = 400;
+    /// What its calls may take on a busy machine; without an interruption it would be minutes.
+    const LATE: Duration = Duration::from_secs(20);
     let drain = Duration::from_millis(200);
     let queue = ground.open().await;
     push(&queue, 0..TASKS).await;
@@ -121,7 +123,7 @@ pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(gro
             async move {
                 // Some take longer than a shutdown waits, and are interrupted at first.
                 let long = number.is_multiple_of(20) && !done.lock().unwrap().contains_key(&(number + 1));
-                let takes = if long { Duration::from_secs(2) } else { Duration::from_millis(5) };
+                let takes = if long { Duration::from_mins(2) } else { Duration::from_millis(5) };
                 tokio::time::sleep(takes).await;
                 *done.lock().unwrap().entry(number).or_default() += 1;
                 Ok(())
@@ -134,11 +136,7 @@ pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(gro
         let asked = Instant::now();
         worker.shutdown();
         let summary = run.await.unwrap();
-        assert!(
-            asked.elapsed() < drain * 2 + Duration::from_secs(2),
-            "the shutdown took {:?}",
-            asked.elapsed()
-        );
+        assert!(asked.elapsed() < drain * 2 + LATE, "the shutdown took {:?}", asked.elapsed());
         assert_eq!((summary.abandoned, summary.lost, summary.unsettled, summary.retried), (0, 0, 0, 0));
         let counts = queue.counts(PARTITION).await.unwrap();
         assert_eq!(counts.leased.unwrap_or(0), 0, "something is still held after the shutdown");

@@ -134,7 +134,7 @@ async fn ended(queue: &Queue) {
     if !(inspect.ready && inspect.delayed && inspect.leased && inspect.staleness.is_zero()) {
         return;
     }
-    let patience = Instant::now() + 10 * LEASE;
+    let patience = Instant::now() + 30 * LEASE;
     loop {
         let counts = queue.counts(PARTITION).await.unwrap();
         if (counts.ready, counts.leased, counts.delayed) == (Some(0), Some(0), Some(0)) {

@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) revoke_at: Option<Instant>,
     /// When what the entry says has to be renewed.
     pub(super) renew_at: Option<Instant>,
+    /// Whether the entry says that this process waits for permits.
+    pub(super) is_waiting: bool,
     /// Before this it is not asked again, and how long the last pause was.
     pub(super) closed_until: Option<Instant>,
     pub(super) pause: Duration,
@@ -86,6 +88,7 @@ impl Place {
             starts_until: now,
             revoke_at: None,
             renew_at: None,
+            is_waiting: false,
             closed_until: None,
             pause: Duration::ZERO,
             revoked: CancellationToken::new(),

@@ -21,11 +21,11 @@ const GIVE_PAUSE: Duration = Duration::from_millis(50);
 const AT_ONCE: usize = 16;
 
 impl Place {
-    /// Whether its entry is to be written.
-    fn is_due(&self, now: Instant) -> bool {
+    /// Whether its entry is to be written. Who leaves waits for nothing any more.
+    fn is_due(&self, now: Instant, is_leaving: bool) -> bool {
         let state = self.lock();
         let is_surplus = state.in_use < state.size && state.asking == 0;
-        is_surplus || state.renew_at.is_some_and(|at| at <= now)
+        is_surplus || state.renew_at.is_some_and(|at| at <= now) || is_leaving && state.is_waiting
     }
 }
 
@@ -67,8 +67,8 @@ impl Keeper {
 
     /// Writes what is due. Returns whether some of it failed.
     pub(in crate::limits) async fn tend_once(&self, clock: &Clock) -> bool {
-        let now = clock.now();
-        let due = self.gates.all_places().into_iter().filter(|place| place.is_due(now));
+        let (now, is_leaving) = (clock.now(), self.stock().is_leaving);
+        let due = self.gates.all_places().into_iter().filter(|place| place.is_due(now, is_leaving));
         let renewed =
             stream::iter(due).map(|place| self.renew_in_time(place, clock)).buffer_unordered(AT_ONCE);
         renewed.fold(false, |failed, renewed| async move { failed || !renewed }).await

@@ -49,6 +49,9 @@ impl Turn {
     ) -> Self {
         let now_ns = nanos(moment.now);
         let mut gcra = rule.rate.map(|rate| Gcra::new(rate, record.tat_ns, now_ns));
+        if let Some(gcra) = &gcra {
+            record.tat_ns = record.tat_ns.min(gcra.tat_ns());
+        }
         let wait = gcra.filter(|gcra| gcra.available(now_ns) == 0);
         let wait = wait.map(|gcra| Duration::from_nanos(gcra.until_next(now_ns)));
         let asking = if wait.is_some() { 0 } else { place.lock().asking.max(1) };
@@ -92,7 +95,7 @@ impl Turn {
         let (me, mut state) = (&keeper.me, place.lock());
         let in_use = count(state.in_use);
         let others = record.holders.others(&me.session);
-        let part = part(cap, Need { in_use, peak: in_use, wanted: count(wanted) }, others);
+        let part = part(cap, Need { in_use, started: in_use, peak: in_use, wanted: count(wanted) }, others);
         let missing = in_use.saturating_add(count(wanted)).saturating_sub(part.block);
         let there = record.holders.holder(&me.session);
         let was_lost = there.is_none() && others.held.saturating_add(in_use) > cap;
@@ -104,7 +107,9 @@ impl Turn {
         let fits =
             !(is_old || differs || starts) || record.holders.hold(me.holder(&who, part, missing, now_ms));
         let part = if fits { part } else { Part { block: in_use, ..part } };
-        state.size = state.size.min(size(part.block));
+        // The permit of the one that starts is set aside: another one of this process must not take it before the entry says so.
+        let usable = size(part.block).saturating_sub(usize::from(starts));
+        state.size = state.size.min(usable);
         state.most = size(part.most);
         if was_lost && state.revoke_at.is_some() {
             tracing::warn!(limit = %place.id.limit, running = state.in_use, "others have the permits of running tasks: they are stopped, and released");
@@ -121,6 +126,7 @@ impl Turn {
             take_up(me, &mut state, part, self.moment.sent_at);
             state.renew_at = (part.block > 0).then(|| now + me.every);
         }
+        state.is_waiting = matches!(self.closed, Some(Closed::Cap(_)));
         let (wait, pause) = match self.closed {
             None => return Ok(place.ticket(&mut state)),
             Some(Closed::Rate(wait)) => (wait.min(LONGEST), Duration::ZERO),
@@ -137,6 +143,7 @@ impl Turn {
     /// Takes up that what is not in use went back.
     pub(super) fn commit_renewal(self, keeper: &Keeper, place: &Place, written: bool, now: Instant) {
         let (me, mut state) = (&keeper.me, place.lock());
+        state.is_waiting = false;
         let Some(part) = self.part else {
             (state.size, state.revoke_at, state.renew_at) = (0, None, None);
             return;
