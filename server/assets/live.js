@@ -16,6 +16,9 @@
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const part of document.querySelectorAll("[data-part]")) {
         const other = fresh.getElementById(part.id);
+        // What somebody has opened stays open.
+        const open = [...part.querySelectorAll("details")].map(it => it.open);
+        other?.querySelectorAll("details").forEach((it, number) => { it.open = open[number] ?? false; });
         // What somebody is using is left as it is.
         const used = part.contains(document.activeElement) || (getSelection().rangeCount && !getSelection().isCollapsed && part.contains(getSelection().anchorNode));
         if (other && !used && part.innerHTML !== other.innerHTML) part.replaceChildren(...other.childNodes);

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use anyqueue_control::tokens::{Right, Rights, TokenInfo};
+use anyqueue_control::tokens::{Fingerprint, Right, Rights, TokenInfo};
 use axum::http::StatusCode;
 
 use crate::noted;
@@ -30,15 +30,21 @@ pub(crate) enum Who {
 pub(crate) struct Access {
     pub(crate) who: Who,
     rights: Rights,
+    /// What they showed instead of a token that it stands for.
+    pub(crate) certificate: Option<Fingerprint>,
 }
 
 impl Access {
     pub(crate) fn everything(who: Who) -> Self {
-        Self { who, rights: Rights::everything() }
+        Self { who, rights: Rights::everything(), certificate: None }
     }
 
     pub(crate) fn of(token: TokenInfo) -> Self {
-        Self { rights: token.rights.clone(), who: Who::Token(token) }
+        Self { rights: token.rights.clone(), who: Who::Token(token), certificate: None }
+    }
+
+    pub(crate) fn by_certificate(self, certificate: Fingerprint) -> Self {
+        Self { certificate: Some(certificate), ..self }
     }
 
     pub(crate) fn has(&self, right: Right) -> bool {

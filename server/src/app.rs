@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access;
 use crate::desk::Desk;
+use crate::ended::EndCounts;
 use crate::handed::Handed;
 use crate::held::Held;
 use crate::keys::Keys;
@@ -46,6 +47,7 @@ pub(crate) struct App {
     pub(crate) handed: Handed,
     pub(crate) places: Places,
     pub(crate) sampler: Sampler,
+    pub(crate) ended: EndCounts,
     pub(crate) keys: Keys,
     pub(crate) sessions: Sessions,
     pub(crate) trail: Trail,

@@ -18,6 +18,7 @@ use crate::api;
 use crate::app::{App, MetricsPage};
 use crate::connections::{self, Room};
 use crate::desk::Desk;
+use crate::ended::EndCounts;
 use crate::error::ServerError;
 use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
@@ -83,7 +84,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Speaks TLS, and nothing else. Default: no.
+    /// Speaks TLS, and nothing else. Where it [asks clients for certificates](Tls::with_client_authority), each request has to bring one that stands for a token,
+    /// or a token. Default: no.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -131,8 +133,8 @@ impl ServerBuilder {
     /// Checks it, and agrees with other instances on the key.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token, room for fewer than two connections, no patience, or if tokens are required where none
-    /// can be; else the control store's.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token, room for fewer than two connections, no patience, or if tokens or certificates of clients are required where
+    /// none can be; else the control store's.
     pub async fn build(self) -> anyqueue::Result<Server> {
         if self.tokens.iter().any(|token| token.len() < MIN_TOKEN_BYTES) {
             let text = format!("a token is shorter than {MIN_TOKEN_BYTES} bytes: it could be guessed");
@@ -149,7 +151,13 @@ impl ServerBuilder {
             Some(store) => Some(store),
             None => own()?,
         };
-        if self.requires_token && self.tokens.is_empty() && control.is_none() {
+        let asks_clients = self.tls.as_ref().is_some_and(Tls::asks_clients);
+        if asks_clients && control.is_none() {
+            let text = "certificates of clients stand for tokens, and this backend keeps none: give it the control store of another backend";
+            return Err(anyqueue::Error::invalid(text));
+        }
+        let requires_token = self.requires_token || asks_clients;
+        if requires_token && self.tokens.is_empty() && control.is_none() {
             let text = "tokens are required, and this backend keeps none: give it some, or the control store of another backend";
             return Err(anyqueue::Error::invalid(text));
         }
@@ -160,7 +168,8 @@ impl ServerBuilder {
         };
         let app = App {
             sampler: Sampler::new(self.queue.clone(), control.as_ref()),
-            keys: Keys::new(&self.tokens, control.as_ref(), self.requires_token).await?,
+            ended: EndCounts::new(self.queue.clone()),
+            keys: Keys::new(&self.tokens, control.as_ref(), requires_token).await?,
             sessions: Sessions::new(),
             trail: Trail::new(control.as_ref(), self.read_only),
             desk: Desk::of(self.queue.clone()),

@@ -131,8 +131,8 @@ impl Bulk {
                 continue;
             };
             let task = task?;
-            // A dead letter without its message is the end of one.
-            if self.action != Action::Cancel && task.state == TaskState::Failed && task.message.is_none() {
+            // What failed and is no dead letter is gone.
+            if self.action != Action::Cancel && task.state == TaskState::Failed && !task.is_dead() {
                 continue;
             }
             if self.handled.insert(task.id) {

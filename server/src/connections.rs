@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyqueue_control::tokens::Fingerprint;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -12,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConnection;
 use tokio_util::sync::CancellationToken;
 
 use crate::peer::{Peer, Routed};
@@ -79,7 +81,7 @@ impl Talk {
         let _ = stream.set_nodelay(true);
         let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
         let stream = Stall::new(stream, self.patience);
-        let Some(acceptor) = &self.acceptor else { return self.over(stream, peer, watcher).await };
+        let Some(acceptor) = &self.acceptor else { return self.over(stream, peer, None, watcher).await };
         let agreed = tokio::time::timeout(HEADER_DEADLINE.min(self.patience), acceptor.accept(stream));
         let agreed = tokio::select! {
             biased;
@@ -88,7 +90,10 @@ impl Talk {
             agreed = agreed => agreed,
         };
         match agreed {
-            Ok(Ok(stream)) => self.over(stream, peer, watcher).await,
+            Ok(Ok(stream)) => {
+                let certificate = shown(stream.get_ref().1);
+                self.over(stream, peer, certificate, watcher).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on a key"),
             Err(_) => tracing::debug!("a client did not agree on a key in time"),
         }
@@ -98,14 +103,20 @@ impl Talk {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Option<Peer>,
+        certificate: Option<Fingerprint>,
         watcher: Watcher,
     ) {
-        let service = TowerToHyperService::new(Routed { router: self.router.clone(), peer });
+        let service = TowerToHyperService::new(Routed { router: self.router.clone(), peer, certificate });
         let connection = self.protocol.serve_connection(TokioIo::new(stream), service).into_owned();
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended");
         }
     }
+}
+
+/// The certificate of the client itself, which is the first; the others lead to its authority.
+fn shown(agreed: &ServerConnection) -> Option<Fingerprint> {
+    agreed.peer_certificates()?.first().map(|certificate| Fingerprint::of(certificate))
 }
 
 fn protocol() -> Builder<TokioExecutor> {

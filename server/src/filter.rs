@@ -6,6 +6,7 @@ use anyqueue::{Queue, TaskCount, TaskFilter, TaskPage, TaskState, TaskStream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{partition, time, time_text};
 
@@ -88,6 +89,20 @@ impl Filter {
             filter = filter.with_min_attempts(attempts);
         }
         Ok(filter)
+    }
+
+    /// Says in the audit trail which tasks are meant, and how many at most; the queue stands there in any case.
+    pub(crate) fn note(&self) {
+        let said: Vec<_> = self.pairs().into_iter().skip(1).collect();
+        if said.is_empty() {
+            noted::detail("filter", "all");
+        }
+        for (name, value) in said {
+            noted::detail(&format!("filter {}", name.replace('_', " ")), value);
+        }
+        if let Some(most) = self.limit {
+            noted::detail("limit", most);
+        }
     }
 
     /// What it says of tasks, as an address does: the queue first.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyqueue_control::tokens::Fingerprint;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -46,9 +47,9 @@ impl Guard {
         self.check_origin(request)?;
         let route = request.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         let need = need(&request.method, route, &request.headers);
-        let Some(access) = self.caller(need, &request.headers).await? else {
-            let text = "send a token of this service that has not expired: Authorization: Bearer <token>";
-            return Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text));
+        let certificate = request.extensions.get::<Fingerprint>();
+        let Some(access) = self.caller(need, certificate, &request.headers).await? else {
+            return Err(unknown(certificate));
         };
         need.check(&access)?;
         if !need.is_audited(&request.method) {
@@ -62,7 +63,13 @@ impl Guard {
         Ok((access, entered))
     }
 
-    async fn caller(&self, need: Need, headers: &HeaderMap) -> Answer<Option<Arc<Access>>> {
+    /// What a request says itself counts more than the connection that it comes on: a token, then a session, then a certificate.
+    async fn caller(
+        &self,
+        need: Need,
+        certificate: Option<&Fingerprint>,
+        headers: &HeaderMap,
+    ) -> Answer<Option<Arc<Access>>> {
         let app = &self.app;
         if need == Need::Open || app.keys.is_open() {
             return Ok(Some(Arc::new(Access::everything(Who::Anybody))));
@@ -70,11 +77,33 @@ impl Guard {
         if let Some(token) = bearer(headers) {
             return app.keys.of(token).await;
         }
-        match session(headers).and_then(|name| app.sessions.of(name)) {
-            Some(access) if app.keys.still(&access).await? => Ok(Some(access)),
+        if let Some(access) = session(headers).and_then(|name| app.sessions.of(name))
+            && app.keys.still(&access).await?
+        {
+            return Ok(Some(access));
+        }
+        match certificate {
+            Some(certificate) if !is_of_another_page(headers) => app.keys.of_certificate(certificate).await,
             _ => Ok(None),
         }
     }
+}
+
+fn unknown(certificate: Option<&Fingerprint>) -> Problem {
+    let bearer = "send a token of this service that has not expired: Authorization: Bearer <token>";
+    let text = match certificate {
+        Some(certificate) => format!(
+            "{bearer}; or have your certificate, of SHA-256 {certificate}, stand for one: anyqueue tokens bind <name> <certificate>"
+        ),
+        None => bearer.to_owned(),
+    };
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
+}
+
+/// Whether a page of another site has a browser ask. The browser shows a certificate all the same, where it would keep back the cookie of a session.
+fn is_of_another_page(headers: &HeaderMap) -> bool {
+    let from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    from.is_some_and(|from| from != b"same-origin" && from != b"none")
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::control::ControlStore;
-use anyqueue_control::tokens::{TokenInfo, Tokens};
+use anyqueue_control::tokens::{Fingerprint, TokenInfo, Tokens};
 use axum::http::StatusCode;
 use hmac::Mac as _;
 
@@ -25,8 +25,36 @@ const MAX_KEPT: usize = 1024;
 /// How long the store may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// A token under a key of this process, so that how long a comparison takes says nothing about it.
+/// A question under a key of this process, so that how long a comparison takes says nothing about it.
 type Hash = [u8; 32];
+
+/// What is asked of the store. Of what kind goes into the hash: else the answer to one question could be had by sending the words of another as a token.
+#[derive(Clone, Copy)]
+enum Question<'a> {
+    /// Whose token this is.
+    Token(&'a str),
+    /// Whether this token, of this digest, still counts.
+    Still(&'a str, &'a str),
+    /// Which token this certificate stands for.
+    Certificate(&'a Fingerprint),
+}
+
+impl Question<'_> {
+    fn hash(self, key: [u8; 16]) -> Hash {
+        let (kind, text, more): (u8, &[u8], &[u8]) = match self {
+            Self::Token(token) => (0, token.as_bytes(), &[]),
+            // The digest is of one length: no name and digest read as others.
+            Self::Still(name, digest) => (1, digest.as_bytes(), name.as_bytes()),
+            Self::Certificate(certificate) => (2, certificate.as_bytes(), &[]),
+        };
+        let mut mac = mac_of(&key);
+        mac.update(&[kind]);
+        mac.update(text);
+        mac.update(more);
+        mac.finalize().into_bytes().into()
+    }
+}
+
 /// What was found; nothing of what does not count.
 type Found = Option<Arc<Access>>;
 /// What was found, and when the store was asked.
@@ -60,7 +88,7 @@ impl Keys {
         };
         Ok(Self {
             key,
-            fixed: fixed.iter().map(|token| hash(key, token)).collect(),
+            fixed: fixed.iter().map(|token| Question::Token(token).hash(key)).collect(),
             stored,
             closed: AtomicBool::new(required || !fixed.is_empty() || any_stored),
             known: Mutex::default(),
@@ -82,26 +110,39 @@ impl Keys {
         if token.len() > MAX_TOKEN_BYTES {
             return Ok(None);
         }
-        let hash = hash(self.key, token);
+        let hash = Question::Token(token).hash(self.key);
         if self.fixed.iter().filter(|one| **one == hash).count() > 0 {
             return Ok(Some(Arc::new(Access::everything(Who::Fixed))));
         }
         let Some(tokens) = &self.stored else { return Ok(None) };
-        self.asked(hash, tokens.verify(token)).await
+        self.asked(hash, tokens.verify(token), Access::of).await
     }
 
-    /// Whether somebody who was let in still would be: the token may have been deleted, or its time be over.
+    /// Who shows this certificate; `None` if it stands for no token that counts.
+    pub(crate) async fn of_certificate(&self, certificate: &Fingerprint) -> Answer<Found> {
+        let Some(tokens) = &self.stored else { return Ok(None) };
+        let hash = Question::Certificate(certificate).hash(self.key);
+        let by_it = |token| Access::of(token).by_certificate(*certificate);
+        self.asked(hash, tokens.of_certificate(certificate), by_it).await
+    }
+
+    /// Whether somebody who was let in still would be: the token may have been deleted, or its time be over, or the certificate stand for it no more.
     pub(crate) async fn still(&self, access: &Arc<Access>) -> Answer<bool> {
         let Who::Token(token) = &access.who else { return Ok(true) };
+        if let Some(certificate) = &access.certificate {
+            let now = self.of_certificate(certificate).await?;
+            return Ok(now.is_some_and(|now| now.who == access.who));
+        }
         let Some(tokens) = &self.stored else { return Ok(false) };
-        let hash = hash(self.key, &format!("still {} {}", token.name, token.fingerprint()));
-        Ok(self.asked(hash, tokens.still(token)).await?.is_some())
+        let hash = Question::Still(&token.name, token.fingerprint()).hash(self.key);
+        Ok(self.asked(hash, tokens.still(token), Access::of).await?.is_some())
     }
 
     async fn asked(
         &self,
         hash: Hash,
         ask: impl Future<Output = anyqueue::Result<Option<TokenInfo>>>,
+        access: impl FnOnce(TokenInfo) -> Access,
     ) -> Answer<Found> {
         if let Some((at, found)) = self.lock().get(&hash)
             && at.elapsed() < KEPT
@@ -111,7 +152,7 @@ impl Keys {
         // What was true before the store was asked may have ended meanwhile.
         let asked_at = Instant::now();
         let found = match tokio::time::timeout(DEADLINE, ask).await {
-            Ok(Ok(found)) => found.map(|token| Arc::new(Access::of(token))),
+            Ok(Ok(found)) => found.map(|token| Arc::new(access(token))),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a token could not be looked up");
                 return Err(away());
@@ -148,12 +189,6 @@ fn away() -> Problem {
     Problem { retry: "safe", ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text) }
 }
 
-fn hash(key: [u8; 16], text: &str) -> Hash {
-    let mut mac = mac_of(&key);
-    mac.update(text.as_bytes());
-    mac.finalize().into_bytes().into()
-}
-
 #[cfg(test)]
 mod tests {
     use anyqueue::Queue;
@@ -172,7 +207,7 @@ mod tests {
         let counts = || Some(Arc::new(Access::everything(Who::Fixed)));
         // In the future, so that none of it is old however slow the machine is.
         let at = |place: usize| Instant::now() + KEPT * 60 + Duration::from_secs(place as u64);
-        let name = |place: usize| hash([0; 16], &place.to_string());
+        let name = |place: usize| Question::Token(&place.to_string()).hash([0; 16]);
         let mut known: Known = (0..MAX_KEPT).map(|place| (name(place), (at(place), counts()))).collect();
         known.insert(name(7), (long_ago(), counts()));
         known.insert(name(8), (at(8), None));
@@ -197,6 +232,22 @@ mod tests {
         }
         assert!(keys.lock().len() <= MAX_KEPT);
         assert!(keys.of(&token).await.unwrap().is_some());
-        assert!(keys.lock().contains_key(&hash(keys.key, &token)), "the next request need not ask the store");
+        let asked = Question::Token(&token).hash(keys.key);
+        assert!(keys.lock().contains_key(&asked), "the next request need not ask the store");
+    }
+
+    #[tokio::test]
+    async fn what_the_store_shows_of_a_token_opens_nothing_also_while_answers_about_it_are_kept() {
+        let store = Queue::new(MemoryQueue::new()).unwrap().control().unwrap();
+        let tokens = Tokens::new(store.clone());
+        let secret = tokens.create("ci", &Rights::new([Right::Read], ["*"]), None).await.unwrap().unwrap();
+        let keys = Keys::new(&[], Some(&store), true).await.unwrap();
+        let access = keys.of(&secret.text()).await.unwrap().unwrap();
+        assert!(keys.still(&access).await.unwrap());
+        let Who::Token(token) = &access.who else { panic!("{access:?}") };
+        let digest = token.fingerprint();
+        for text in [format!("still ci {digest}"), format!("{digest}ci"), digest.to_owned()] {
+            assert!(keys.of(&text).await.unwrap().is_none(), "{text}");
+        }
     }
 }

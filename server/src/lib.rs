@@ -29,6 +29,7 @@ mod bulk;
 mod checked;
 mod connections;
 mod desk;
+mod ended;
 mod error;
 mod etag;
 mod fate;
@@ -55,6 +56,7 @@ mod sampler;
 mod seal;
 mod sessions;
 mod shown;
+mod span;
 mod stall;
 mod table;
 mod timely;
@@ -64,7 +66,7 @@ mod wire;
 
 pub use builder::{Server, ServerBuilder};
 pub use error::ServerError;
-pub use tls::Tls;
+pub use tls::{ClientCertificates, Tls, fingerprint_of};
 
 /// The description of the service in `OpenAPI` 3.1, as JSON; `/openapi.json` serves the same.
 #[must_use]

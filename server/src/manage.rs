@@ -5,6 +5,7 @@ use anyqueue_control::limits::{LimitInfo, Scope};
 use axum::http::StatusCode;
 
 use crate::access;
+use crate::noted;
 use crate::problem::{Answer, Problem};
 
 /// Nothing is known of a task.
@@ -16,6 +17,24 @@ pub(crate) fn unknown(id: MessageId) -> Problem {
 
 pub(crate) fn conflict(why: &str) -> Problem {
     Problem::new(StatusCode::CONFLICT, "conflict", why)
+}
+
+/// So many of the ids that are named stand in the audit trail: as many as a detail has room for.
+const MAX_NOTED_IDS: usize = 6;
+
+/// Says in the audit trail which dead letters are meant.
+pub(crate) fn note_dead(ids: Option<&[MessageId]>, reason: Option<&str>) {
+    if let Some(ids) = ids {
+        let first: Vec<_> = ids.iter().take(MAX_NOTED_IDS).map(ToString::to_string).collect();
+        let more = if ids.len() > MAX_NOTED_IDS { ", …" } else { "" };
+        noted::detail("filter ids", format!("{}: {}{more}", ids.len(), first.join(", ")));
+    }
+    if let Some(reason) = reason {
+        noted::detail("filter reason", reason);
+    }
+    if ids.is_none() && reason.is_none() {
+        noted::detail("filter", "all");
+    }
 }
 
 /// `removed`, or `requested` of whoever runs it.
@@ -31,7 +50,7 @@ pub(crate) async fn cancel(queue: &Queue, partition: &PartitionId, id: MessageId
 pub(crate) async fn retry(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
     let task = queue.task(partition, id).await?.ok_or_else(|| unknown(id))?;
     match task.state {
-        TaskState::Failed if task.message.is_some() => {
+        TaskState::Failed if task.is_dead() => {
             let dead = queue.dead_letters(partition)?;
             let done = dead.redrive().filter(move |dead| dead.id() == id).limit(1).await?;
             if done.moved > 0 { Ok("put_back") } else { Err(conflict("it is not dead any more")) }

@@ -16,7 +16,7 @@ tokio::task_local! {
 pub(crate) struct Notes(Arc<Mutex<Outcome>>);
 
 impl Notes {
-    /// A name, an id or a count: never what a message holds.
+    /// A name, an id, a count or what was searched for: never what a message holds.
     pub(crate) fn detail(&self, name: &str, value: impl Display) {
         self.change(|outcome| outcome.add_detail(name, &value.to_string()));
     }
@@ -60,7 +60,7 @@ pub(crate) fn queue(name: &str) {
     let _ = NOTES.try_with(|notes| notes.queue(name));
 }
 
-/// The same of a name, an id or a count.
+/// The same of a name, an id, a count or what was searched for.
 pub(crate) fn detail(name: &str, value: impl Display) {
     let _ = NOTES.try_with(|notes| notes.detail(name, value));
 }

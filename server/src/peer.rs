@@ -1,8 +1,9 @@
-//! Where a connection comes from, known to all requests on it.
+//! Where a connection comes from, and whose it is by its certificate: known to all requests on it.
 
 use std::net::IpAddr;
 use std::task::{Context, Poll};
 
+use anyqueue_control::tokens::Fingerprint;
 use axum::Router;
 use axum::http::Request;
 use tower_service::Service;
@@ -17,6 +18,8 @@ pub(crate) struct Routed {
     pub(crate) router: Router,
     /// Unknown if it was gone at once.
     pub(crate) peer: Option<Peer>,
+    /// Of the certificate that the client showed to hold the key of.
+    pub(crate) certificate: Option<Fingerprint>,
 }
 
 impl<B> Service<Request<B>> for Routed
@@ -34,6 +37,9 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
+        }
+        if let Some(certificate) = self.certificate {
+            request.extensions_mut().insert(certificate);
         }
         self.router.call(request)
     }

@@ -1,18 +1,21 @@
-//! `anyqueue ledger`: the place that ends of tasks take.
+//! `anyqueue ledger`: the place that ends of tasks take, and what a ledger beside the queue takes for true.
 
-use anyqueue::Queue;
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{PartitionId, Queue};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::failure::Result;
 use crate::open::Create;
 use crate::output::Output;
-use crate::session::Session;
+use crate::session::{Session, queue_name};
 
-/// Frees the place of ends of tasks that have lapsed
+/// Looks after the ledger: frees the place of ends that have lapsed, forgets what is no longer so
 #[derive(Subcommand)]
 pub(crate) enum Ledger {
     Purge(Purge),
+    Reconcile(Reconcile),
 }
 
 /// Frees the place of ends that have been kept for as long as they were to be
@@ -30,11 +33,35 @@ pub(crate) struct Purge {
     limit: u64,
 }
 
+/// Forgets what the ledger beside a queue was told of tasks that wait or are dead, and has not heard of since
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  anyqueue ledger reconcile mail --older-than 2d
+  anyqueue ledger reconcile mail --older-than 0s --json
+
+For a queue that cannot be browsed, with its ledger at --ledger-url: after the queue was purged, or the ledger restored from a
+backup, the ledger shows tasks that are no longer there. Messages are left alone, and the ledger is told of each again with its
+next event. The age is that of the last event, by this machine's clock. A queue that can be browsed shows itself what waits.")]
+pub(crate) struct Reconcile {
+    /// The queue
+    #[arg(value_parser = queue_name)]
+    queue: PartitionId,
+    /// How long ago the ledger was told last of what is forgotten
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    older_than: Duration,
+    /// How many to forget at most
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    limit: u64,
+}
+
 impl Ledger {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let queue = session.queue(Create::Never).await?;
-        let Self::Purge(purge) = self;
-        let end = purge.run(&queue, session.output).await;
+        let end = match self {
+            Self::Purge(purge) => purge.run(&queue, session.output).await,
+            Self::Reconcile(reconcile) => reconcile.run(&queue, session.output).await,
+        };
         let closed = queue.close().await;
         end?;
         Ok(closed?)
@@ -47,5 +74,18 @@ impl Purge {
         let more = freed >= self.limit;
         let note = if more { "; there may be more" } else { "" };
         output.result(&format!("freed {freed}{note}"), &json!({ "freed": freed, "more": more }))
+    }
+}
+
+impl Reconcile {
+    async fn run(self, queue: &Queue, output: Output) -> Result {
+        let before = SystemTime::now().checked_sub(self.older_than).unwrap_or(SystemTime::UNIX_EPOCH);
+        let forgotten = queue.forget_waiting(&self.queue, before, self.limit).await?;
+        let more = forgotten >= self.limit;
+        let note = if more { "; there may be more" } else { "" };
+        output.result(
+            &format!("{}: forgot {forgotten}{note}", self.queue),
+            &json!({ "queue": self.queue.name(), "forgotten": forgotten, "more": more }),
+        )
     }
 }

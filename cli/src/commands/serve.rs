@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyqueue::{CancellationToken, PartitionOptions};
-use anyqueue_server::{Server, Tls};
+use anyqueue_server::{ClientCertificates, Server, Tls};
 use anyqueue_worker::Retry;
 use clap::Args;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -26,6 +26,7 @@ Examples:
   curl -sd '{\"payload\":\"hello\"}' -H 'content-type: application/json' localhost:7780/v1/partitions/mail/messages
   curl -sd '{\"partitions\":[\"mail\"],\"wait_ms\":20000}' -H 'content-type: application/json' localhost:7780/v1/pull
   anyqueue serve --listen 0.0.0.0:7780 --token-file tokens --tls-cert server.crt --tls-key server.key
+  anyqueue serve --listen 0.0.0.0:7780 --tls-cert server.crt --tls-key server.key --tls-client-ca clients.crt
 
 What can be asked is described by /openapi.json of the service, and in docs/http.md.
 
@@ -33,6 +34,10 @@ It serves this machine alone, unless --listen says otherwise: then every request
 --token-file. That holds one a line, each of at least 16 characters, which may do everything; what follows a # is a remark.
 And it speaks TLS, with the certificate of --tls-cert, or is told with --insecure that something else does, such as a proxy
 before it.
+
+With --tls-client-ca a client need not bring a token: it is known by its certificate, which `anyqueue tokens bind` has stand
+for one. Clients without a certificate still need a token, or are refused with --require-client-certificates. Those with a
+certificate of another authority, or whose time is over, are refused. A token that is sent counts, whatever the certificate.
 
 What is handed out can be settled at any other service over the same queues, and after a restart: on backends that keep
 control entries, or with --control-url. On RabbitMQ deliveries stay with the service that handed them out.
@@ -42,6 +47,7 @@ On SIGTERM or SIGINT it accepts nothing more, lets what is under way finish, and
 /// Serves the queues over HTTP, for programs in any language
 #[derive(Args)]
 #[command(after_help = HELP)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Serve {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
@@ -58,6 +64,13 @@ pub(crate) struct Serve {
     /// The private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Asks clients for certificates of these authorities, in PEM: whoever shows one that stands for a token needs no token,
+    /// all others do
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Refuses whoever shows no certificate, also if they have a token
+    #[arg(long, requires = "tls_client_ca")]
+    require_client_certificates: bool,
     /// Serves other machines without TLS: whoever is on the way can read and change everything
     #[arg(long, conflicts_with = "tls_cert")]
     insecure: bool,
@@ -142,8 +155,20 @@ impl Serve {
 
     fn tls(&self) -> Result<Option<Tls>> {
         let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
-        let tls = files.map(|(certificate, key)| Tls::from_files(certificate, key)).transpose();
-        tls.map_err(|error| Failure::Usage(error.message().to_owned()))
+        let Some((certificate, key)) = files else { return Ok(None) };
+        let tls = Tls::from_files(certificate, key).and_then(|tls| match &self.tls_client_ca {
+            Some(authorities) => tls.with_client_authority(authorities, self.client_certificates()),
+            None => Ok(tls),
+        });
+        tls.map(Some).map_err(|error| Failure::Usage(error.message().to_owned()))
+    }
+
+    const fn client_certificates(&self) -> ClientCertificates {
+        if self.require_client_certificates {
+            ClientCertificates::Required
+        } else {
+            ClientCertificates::Optional
+        }
     }
 
     fn tokens(&self) -> Result<Vec<String>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue_control::tokens::{Right, Rights, TokenInfo, Tokens as Store};
+use anyqueue_control::tokens::{Bound, Fingerprint, Right, Rights, TokenInfo, Tokens as Store};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -19,12 +19,17 @@ Examples:
   anyqueue tokens create ops --right admin
   anyqueue tokens create mailer --right push --right work --queue mail --queue 'eu.*'
   anyqueue tokens create look --right read --valid-for 30d
+  anyqueue tokens create mailer --right push --certificate mailer.crt
+  anyqueue tokens bind mailer renewed.crt
   anyqueue tokens list
   anyqueue tokens delete mailer
 
 It goes to the store, and needs no service. The token is printed once, and only a digest of it is kept. A service that was
 started while there was no token asks nobody for one until it is started anew, or a token is created over it; with
 `serve --require-tokens` it always does. A deleted token opens nothing within a second.
+
+A service with --tls-client-ca takes whoever shows a certificate that is bound to a token for whoever has the token. The
+certificate is known by its SHA-256: one that is renewed is bound besides, and the old one unbound.
 
 Services on RabbitMQ and SQS find tokens where --control-url says.")]
 pub(crate) struct Tokens {
@@ -37,6 +42,23 @@ pub(crate) struct Tokens {
 #[derive(Subcommand)]
 enum Command {
     Create(Make),
+    /// Has a client's certificate stand for a token, besides those that do already
+    #[command(after_help = "Example: anyqueue tokens bind mailer mailer.crt")]
+    Bind {
+        /// The name of the token
+        #[arg(value_name = "TOKEN")]
+        name: String,
+        /// A file with the certificate, in PEM, or its SHA-256
+        #[arg(value_parser = certificate)]
+        certificate: Fingerprint,
+    },
+    /// Has a client's certificate stand for nobody
+    #[command(after_help = "Example: anyqueue tokens unbind mailer.crt\n\nExit code 4: it stood for nobody.")]
+    Unbind {
+        /// A file with the certificate, in PEM, or its SHA-256
+        #[arg(value_parser = certificate)]
+        certificate: Fingerprint,
+    },
     /// Lists the tokens, without their secrets
     #[command(after_help = "Example: anyqueue tokens list\n\nExit code 4: there is none.")]
     List,
@@ -52,7 +74,9 @@ enum Command {
 /// Creates a token, and prints it, once
 #[derive(Args)]
 #[command(after_help = "\
-Example: anyqueue tokens create mailer --right push --right work --queue mail
+Examples:
+  anyqueue tokens create mailer --right push --right work --queue mail
+  anyqueue tokens create mailer --right push --certificate mailer.crt
 
 Rights: push; work (pull, settle, extend); read (look at queues and tasks); payloads (see what they hold); manage (pause, cancel,
 retry, delete, schedules, limits); admin (tokens, and everything else).")]
@@ -69,6 +93,17 @@ struct Make {
     /// For how long it counts [default: until it is deleted]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     valid_for: Option<Duration>,
+    /// A client's certificate, in PEM, or its SHA-256: it stands for the token, which is then told to nobody
+    #[arg(long, value_parser = certificate)]
+    certificate: Option<Fingerprint>,
+}
+
+/// A SHA-256, or the name of a file.
+fn certificate(text: &str) -> Result<Fingerprint, String> {
+    let said = text.parse::<Fingerprint>();
+    #[cfg(feature = "serve")]
+    let said = said.or_else(|_| anyqueue_server::fingerprint_of(text));
+    said.map_err(|error| error.message().to_owned())
 }
 
 fn right(name: &str) -> Result<Right, String> {
@@ -94,6 +129,15 @@ impl Command {
     async fn run(self, tokens: &Store, output: Output) -> Result {
         match self {
             Self::Create(make) => make.run(tokens, output).await,
+            Self::Bind { name, certificate } => bind(tokens, &name, &certificate, output).await,
+            Self::Unbind { certificate } => {
+                if !tokens.unbind(&certificate).await? {
+                    output.note(&format!("the certificate {certificate} stood for nobody"));
+                    return Err(Failure::Nothing);
+                }
+                let unbound = json!({ "certificate": certificate.to_string(), "unbound": true });
+                output.result(&format!("unbound {certificate}"), &unbound)
+            }
             Self::List => or_read_enough(list(tokens, output).await),
             Self::Delete { name } => {
                 if !tokens.delete(&name).await? {
@@ -112,6 +156,14 @@ impl Make {
         let Some(secret) = tokens.create(&self.name, &rights, self.valid_for).await? else {
             return Err(Failure::Failed(format!("there is a token {}: delete it first", self.name)));
         };
+        if let Some(certificate) = &self.certificate {
+            let bound = bind(tokens, &self.name, certificate, output).await;
+            if bound.is_err() {
+                // It would stand for nobody.
+                tokens.delete(&self.name).await?;
+            }
+            return bound;
+        }
         output.note("this is shown once: keep it where nobody else reads it");
         let shown = output.result(&secret.text(), &json!({ "name": self.name, "token": secret.text() }));
         if shown.and_then(|()| output.flush()).is_ok() {
@@ -121,6 +173,23 @@ impl Make {
         tokens.delete(&self.name).await?;
         Err(Failure::Failed(format!("the token {} could not be shown, and is deleted again", self.name)))
     }
+}
+
+async fn bind(tokens: &Store, name: &str, certificate: &Fingerprint, output: Output) -> Result {
+    match tokens.bind(name, certificate).await? {
+        Bound::Done => {}
+        Bound::NoToken => {
+            output.note(&format!("there is no token {name}: see `anyqueue tokens list`"));
+            return Err(Failure::Nothing);
+        }
+        Bound::Taken(other) => {
+            let text = format!("the certificate {certificate} stands for the token {other}: unbind it first");
+            return Err(Failure::Failed(text));
+        }
+        other => return Err(Failure::Failed(format!("it is not bound: {other:?}"))),
+    }
+    let bound = json!({ "name": name, "certificate": certificate.to_string() });
+    output.result(&format!("the certificate {certificate} stands for {name}"), &bound)
 }
 
 async fn list(tokens: &Store, output: Output) -> Result {
@@ -136,12 +205,15 @@ async fn list(tokens: &Store, output: Output) -> Result {
         });
         return Err(Failure::Nothing);
     }
-    let mut table = Table::new(&["token", "rights", "queues", "created", "expires"]);
+    let bound = tokens.certificates().await?;
+    let mut table = Table::new(&["token", "rights", "queues", "created", "expires", "certificates"]);
     for token in &all.tokens {
+        let of_it = bound.iter().filter(|(name, _)| *name == token.name);
+        let certificates: Vec<String> = of_it.map(|(_, certificate)| certificate.to_string()).collect();
         if output.json {
-            output.object(&line(token))?;
+            output.object(&line(token, &certificates))?;
         } else {
-            table.row(row(token));
+            table.row(row(token, certificates.len()));
         }
     }
     if output.json { Ok(()) } else { table.print(output) }
@@ -151,7 +223,7 @@ fn rights(token: &TokenInfo) -> Vec<&'static str> {
     token.rights.rights.iter().map(|right| right.as_str()).collect()
 }
 
-fn line(token: &TokenInfo) -> Value {
+fn line(token: &TokenInfo, certificates: &[String]) -> Value {
     let time = |time| humantime::format_rfc3339_millis(time).to_string();
     json!({
         "name": token.name,
@@ -159,10 +231,11 @@ fn line(token: &TokenInfo) -> Value {
         "partitions": token.rights.partitions,
         "created_at": time(token.created_at),
         "expires_at": token.expires_at.map(time),
+        "certificates": certificates,
     })
 }
 
-fn row(token: &TokenInfo) -> [String; 5] {
+fn row(token: &TokenInfo, certificates: usize) -> [String; 6] {
     let time = |time| humantime::format_rfc3339_seconds(time).to_string();
     [
         token.name.clone(),
@@ -170,5 +243,6 @@ fn row(token: &TokenInfo) -> [String; 5] {
         preview(token.rights.partitions.join(" ").as_bytes(), 60),
         time(token.created_at),
         token.expires_at.map_or_else(|| "-".to_owned(), time),
+        if certificates == 0 { "-".to_owned() } else { certificates.to_string() },
     ]
 }

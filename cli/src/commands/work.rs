@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Expired, PartitionId, PartitionOptions};
-use anyqueue_control::limits::{Limits, PermitOptions};
+use anyqueue_control::limits::Limits;
 use anyqueue_control::registry::{Ended, MemberOptions, Registry};
 use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
@@ -210,7 +210,8 @@ impl Work {
             self.control.open_if_any(&queue).await?
         };
         if let Some(control) = control.as_ref().filter(|_| !self.no_limits) {
-            builder = builder.permits(Limits::new(control.store.clone()).permits(PermitOptions::default())?);
+            let permits = Limits::new(control.store.clone()).permits(self.supervision.permit_options())?;
+            builder = builder.permits(permits);
         }
         let worker = builder.build()?;
         for limitation in worker.limitations() {

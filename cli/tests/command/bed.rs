@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 /// No command of a test takes as long; one that does has hung.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 /// The pause between two looks at something that has no event to wait for.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -65,6 +65,13 @@ impl Bed {
     /// With another URL than that of the file.
     pub(crate) fn at(url: &str) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), url: url.to_owned() }
+    }
+
+    /// A place of a test's own on a server, by the option of its URL that names one.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub(crate) fn within(url: &str, option: &str, what: &str) -> Self {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Self::at(&format!("{url}{separator}{option}={what}_{}", std::process::id()))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -150,6 +157,20 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
         assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Looks until there is something, and fails when a look that began later than this finds nothing. How long a look takes does not count: a command
+/// that looks takes seconds on a busy machine.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) async fn within<T>(bound: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    until(what, async || {
+        let began = since.elapsed();
+        let found = look().await;
+        assert!(found.is_some() || began <= bound, "{what}: within {bound:?}, but not after {began:?}");
+        found
+    })
+    .await
 }
 
 /// Sends a signal to a child that has not been waited for.

@@ -1,9 +1,19 @@
 //! `anyqueue limits`: set, shown, and obeyed by real workers, one of them killed.
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::process::Child;
 
 use crate::bed::{Bed, ended, numbers, until};
+
+/// How long permits of a killed worker count.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) const FREED: Duration = Duration::from_secs(15);
+/// What a busy machine may add until those who are alive get their turn.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) const LATE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn shown(bed: &Bed) -> Value {
     bed.ok(&["limits", "show", "l", "--json"]).await.objects().remove(0)
@@ -60,11 +70,25 @@ async fn what_makes_no_limit_is_refused() {
     bed.run(&["limits", "list"]).await.ended_with(4);
 }
 
-pub(crate) fn worker(bed: &Bed, name: &str, more: &[&str]) -> Child {
-    // Appended in one write each: lines stay whole.
-    let line = "echo start >> log; sleep 0.2; echo end >> log";
-    let work = ["work", "q", "--slots", "4", "--lease", "5s", "--name", name, "--exec", line];
+/// Those after the first few wait to be let go, so that a worker holds permits until then. Appended in one write each: lines stay whole.
+const SOME_WAIT: &str = "m=$(cat); echo start >> log; \
+    while [ ${m:-0} -ge 9 ] && [ -d $PWD ] && [ ! -e open ]; do sleep 0.05; done; sleep 0.2; echo end >> log";
+/// None ends before two have begun.
+const TWO_AT_ONCE: &str = "echo start >> log; \
+    while [ -d $PWD ] && [ $(grep -c start log) -lt 2 ]; do sleep 0.05; done; echo end >> log";
+
+pub(crate) fn worker(bed: &Bed, name: &str) -> Child {
+    worker_of(bed, name, SOME_WAIT, &[])
+}
+
+fn worker_of(bed: &Bed, name: &str, exec: &str, more: &[&str]) -> Child {
+    let work = ["work", "q", "--slots", "4", "--lease", "15s", "--name", name, "--exec", exec];
     bed.command(&[&work[..], more].concat()).spawn().unwrap()
+}
+
+/// Lets those go that wait.
+pub(crate) fn open(bed: &Bed) {
+    std::fs::write(bed.path("open"), "").unwrap();
 }
 
 /// The most commands that ran at once, by what they wrote, and how many have ended.
@@ -93,13 +117,14 @@ async fn three_workers_one_of_them_killed_never_exceed_a_cap_and_do_everything()
     let bed = Bed::new();
     bed.run_with(&["push", "q", "--lines"], &numbers(0..MESSAGES)).await.ended_with(0);
     bed.ok(&["limits", "put", "l", "--queue", "q", "--cap", "3"]).await;
-    let mut killed = worker(&bed, "killed", &[]);
+    let mut killed = worker(&bed, "killed");
     until("the first holds permits and works", async || {
         (most_and_ended(&bed).1 > 3 && holds(&shown(&bed).await, "killed")).then_some(())
     })
     .await;
-    let others = [worker(&bed, "b", &[]), worker(&bed, "c", &[])];
+    let others = [worker(&bed, "b"), worker(&bed, "c")];
     killed.kill().await.unwrap();
+    open(&bed);
     until("its permits are free", async || (!holds(&shown(&bed).await, "killed")).then_some(())).await;
     until("everything is done", async || (bed.counts("q").await == [0; 4]).then_some(())).await;
     let (most, ended_commands) = most_and_ended(&bed);
@@ -119,11 +144,11 @@ async fn a_worker_can_leave_limits_out_and_waits_for_permits_until_the_queue_is_
     let bed = Bed::new();
     bed.run_with(&["push", "q", "--lines"], &numbers(0..6)).await.ended_with(0);
     bed.ok(&["limits", "put", "l", "--queue", "q", "--cap", "1"]).await;
-    ended(worker(&bed, "a", &["--once"])).await.ended_with(0);
+    ended(worker_of(&bed, "a", SOME_WAIT, &["--once"])).await.ended_with(0);
     assert_eq!(most_and_ended(&bed), (1, 6));
     bed.run_with(&["push", "q", "--lines"], &numbers(0..8)).await.ended_with(0);
     std::fs::remove_file(bed.path("log")).unwrap();
-    ended(worker(&bed, "a", &["--once", "--no-limits"])).await.ended_with(0);
+    ended(worker_of(&bed, "a", TWO_AT_ONCE, &["--once", "--no-limits"])).await.ended_with(0);
     assert!(most_and_ended(&bed).0 > 1);
 }
 
@@ -134,7 +159,7 @@ async fn each_value_of_a_header_has_a_limit_of_its_own() {
         bed.ok(&["push", "q", customer, "--header", &format!("customer={customer}")]).await;
     }
     bed.ok(&["limits", "put", "l", "--each", "customer", "--cap", "1"]).await;
-    let exec = "it=$(cat); echo $it >> began; while [ ! -e open ]; do sleep 0.05; done";
+    let exec = "it=$(cat); echo $it >> began; while [ -d $PWD ] && [ ! -e open ]; do sleep 0.05; done";
     let mut worker =
         bed.command(&["work", "q", "--slots", "4", "--name", "w", "--exec", exec]).spawn().unwrap();
     let began = || {

@@ -17,6 +17,7 @@ mod conformance;
 mod cron;
 mod dead;
 mod doctor;
+mod frozen;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod killed;
 mod limits;
@@ -35,5 +36,7 @@ mod tasks;
 mod terminal;
 mod tokens;
 mod transfer;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod values;
 mod work;
 mod workers;

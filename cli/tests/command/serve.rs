@@ -108,6 +108,12 @@ async fn other_machines_are_served_with_tokens_only() {
     let files = ["--tls-cert", "server.crt", "--tls-key", "server.key"];
     let missing = bed.run(&[&listen[..], &files].concat()).await.ended_with(2);
     assert!(missing.err.contains("server.crt cannot be read"), "{missing:?}");
+    let clients = ["--tls-client-ca", "clients.crt"];
+    let plain = bed.run(&[&listen[..], &clients].concat()).await.ended_with(2);
+    assert!(plain.err.contains("--tls-cert"), "{plain:?}");
+    let nobody =
+        bed.run(&[&listen[..], &files, &["--require-client-certificates"]].concat()).await.ended_with(2);
+    assert!(nobody.err.contains("--tls-client-ca"), "{nobody:?}");
     std::fs::write(bed.path("short"), "abc\n").unwrap();
     let short = bed.run(&["serve", "--token-file", "short"]).await;
     assert!(short.err.contains("16 bytes") && !short.err.contains("abc"), "{short:?}");

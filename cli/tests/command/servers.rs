@@ -122,6 +122,15 @@ async fn a_ledger_beside(url: &str) {
     let ids: Vec<_> = said.iter().map(|line| line["id"].as_str().unwrap()).collect();
     let (state, result) = states(ids[0]).await.expect("its end is kept");
     assert_eq!((state, result), ("succeeded".into(), "fine".into()));
+    let (state, _) = states(ids[1]).await.expect("that it is dead is kept");
+    assert_eq!(state, "failed");
+    let push = ["push", "kept", "later", "--delay", "5m"];
+    let later = bed.ok(&[&push[..], &beside].concat()).await.objects();
+    let (state, _) = states(later[0]["id"].as_str().unwrap()).await.expect("that it waits is kept");
+    assert_eq!(state, "scheduled");
+    let reconcile = ["ledger", "reconcile", "kept", "--older-than", "0s"];
+    let forgotten = bed.ok(&[&reconcile[..], &beside].concat()).await.objects();
+    assert_eq!(forgotten[0]["forgotten"], 2, "the one that is dead, and the one that waits");
     let count = bed.ok(&[&["tasks", "count", "kept", "--state", "succeeded"][..], &beside].concat()).await;
     assert_eq!(count.objects()[0]["count"], 1);
     let checked = bed.ok(&[&["doctor"][..], &beside].concat()).await.objects();
@@ -156,6 +165,31 @@ async fn a_queue_on_sqs() {
     let Some(endpoint) = server.url() else { return };
     a_brokers_way(&format!("sqs://test:test@us-east-1/command_{}?endpoint={endpoint}", std::process::id()))
         .await;
+}
+
+#[cfg(feature = "sqs")]
+#[tokio::test]
+async fn a_fifo_queue_drops_a_key_that_comes_again_and_a_move_trusts_it_with_none() {
+    const FILE: &str = "sqlite:file.db";
+    let server = anyqueue_testkit::provide(anyqueue_testkit::Ministack::new()).await.unwrap();
+    let Some(endpoint) = server.url() else { return };
+    let prefix = format!("command_fifo_{}", std::process::id());
+    let fifo = format!("sqs://test:test@us-east-1/{prefix}?endpoint={endpoint}&fifo=true");
+    let bed = Bed::at(&fifo);
+    let push = ["push", "q", "--dedup-key", "k"];
+    bed.ok(&[&push[..], &["first"]].concat()).await;
+    assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "first\n");
+    bed.ok(&[&push[..], &["again"]].concat()).await;
+    bed.ok(&["push", "q", "without a key"]).await;
+    assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "without a key\n");
+
+    bed.ok(&[&push[..], &["moved", "--url", "sqlite:file.db?create=true"]].concat()).await;
+    let refused = bed.run(&["move", FILE, &fifo, "q"]).await;
+    assert!(refused.err.contains("--without dedup-key"), "{refused:?}");
+    has_count(&bed, FILE, "ready", 1).await;
+    bed.ok(&["move", FILE, &fifo, "q", "--without", "dedup-key"]).await;
+    has_count(&bed, FILE, "ready", 0).await;
+    assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "moved\n");
 }
 
 #[cfg(feature = "redis")]
@@ -199,7 +233,7 @@ async fn an_outage_is_told_while_every_slot_is_taken() {
     let bed = Bed::at(server.url());
     bed.ok(&["push", "q", "1", "2"]).await;
     // The commands end when the server has.
-    let exec = "echo begun > begun$(cat); while [ ! -e down ]; do sleep 0.1; done";
+    let exec = "echo begun > begun$(cat); while [ -d $PWD ] && [ ! -e down ]; do sleep 0.1; done";
     let mut worker = bed.command(&["work", "q", "-j", "2", "--drain", "0s", "--exec", exec]).spawn().unwrap();
     bed.line_of("begun1").await;
     bed.line_of("begun2").await;
@@ -207,7 +241,7 @@ async fn an_outage_is_told_while_every_slot_is_taken() {
     std::fs::write(bed.path("down"), "").unwrap();
     let mut told = BufReader::new(worker.stderr.take().unwrap()).lines();
     // Long before the leases end, after half a minute: then pulls would fail and be told.
-    let line = tokio::time::timeout(Duration::from_secs(15), told.next_line()).await;
+    let line = tokio::time::timeout(Duration::from_secs(25), told.next_line()).await;
     let line = line.expect("the outage is told").unwrap().unwrap();
     assert!(line.contains("q: the backend fails, trying again: redis"), "{line}");
 }

@@ -228,3 +228,36 @@ async fn a_filter_chooses_what_is_retried_once_it_is_confirmed() {
     assert!(retried.out.ends_with(" put back\n"), "{retried:?}");
     assert_eq!(bed.counts("q").await, [1, 1, 0, 0]);
 }
+
+#[tokio::test]
+async fn ended_tasks_are_summed_up_by_step_of_time() {
+    let (bed, _) = worked(&["--ledger", "--keep-success", "0s"]).await;
+    let told = bed.ok(&["tasks", "stats", "q", "--since", "1h", "--by", "minute", "--json"]).await.objects();
+    let (total, steps) = told.split_last().unwrap();
+    assert_eq!((&total["queue"], &total["is_total"]), (&json!("q"), &json!(true)));
+    assert_eq!(
+        (&total["succeeded"], &total["failed"], &total["cancelled"]),
+        (&json!(1), &json!(1), &json!(0))
+    );
+    assert_eq!(total["failure_rate"], json!(0.5));
+    assert!(total["ran_p95_below_us"].as_u64() >= total["ran_p50_below_us"].as_u64(), "{total}");
+    let sum: u64 = steps.iter().map(|step| step["succeeded"].as_u64().unwrap()).sum();
+    assert!(sum == 1 && steps.iter().all(|step| step["at"].is_string()), "{steps:?}");
+
+    let good = bed.ok(&["tasks", "stats", "q", "--kind", "good", "--json"]).await.objects();
+    let total = good.last().unwrap();
+    assert_eq!(
+        (&total["kind"], &total["succeeded"], &total["failed"]),
+        (&json!("good"), &json!(1), &json!(0))
+    );
+    let table = bed.ok(&["tasks", "stats", "q"]).await.out;
+    let last = table.lines().last().unwrap();
+    assert!(table.contains("failed %") && last.starts_with("total") && last.contains("50.0"), "{table}");
+
+    let none = bed.ok(&["tasks", "stats", "nothing", "--json"]).await.objects();
+    assert_eq!((none.len(), &none[0]["succeeded"], &none[0]["failure_rate"]), (1, &json!(0), &Value::Null));
+    let early = bed.run(&["tasks", "stats", "q", "--since", "9d"]).await;
+    assert!(early.err.contains("since a later time"), "{early:?}");
+    let many = bed.run(&["tasks", "stats", "q", "--since", "3d", "--by", "minute"]).await;
+    assert!(many.err.contains("by a longer step"), "{many:?}");
+}

@@ -1,6 +1,8 @@
 //! `anyqueue tokens`: created, told once, and obeyed by a service.
 
 use serde_json::json;
+#[cfg(feature = "serve")]
+use tokio::io::AsyncWriteExt as _;
 
 use crate::bed::Bed;
 #[cfg(feature = "serve")]
@@ -122,4 +124,73 @@ async fn the_command_shows_who_managed_what_through_a_service() {
     assert_eq!(shown.len(), 2);
     let text = bed.ok(&["audit", "--limit", "1"]).await.out;
     assert!(text.contains("POST /v1/partitions/mail/resume") && !text.contains("pause"), "{text}");
+}
+
+#[tokio::test]
+async fn a_certificate_stands_for_a_token_that_nobody_is_told() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let (one, other) = ("0a".repeat(32), "0B:".repeat(32));
+    let other = other.trim_end_matches(':');
+    bed.run(&["tokens", "bind", "mailer", &one]).await.ended_with(4);
+    let create = ["tokens", "create", "mailer", "--right", "push", "--certificate", &one];
+    let created = bed.ok(&create).await;
+    assert_eq!(created.out.trim(), format!("the certificate {one} stands for mailer"));
+    assert!(!created.out.contains("aq_") && !created.err.contains("aq_"), "{created:?}");
+    bed.ok(&["tokens", "create", "ops", "--right", "admin"]).await;
+    let taken = bed.run(&["tokens", "bind", "ops", &one]).await.ended_with(1);
+    assert!(taken.err.contains("stands for the token mailer: unbind it first"), "{taken:?}");
+    let taken = ["tokens", "create", "second", "--right", "push", "--certificate", &one];
+    bed.run(&taken).await.ended_with(1);
+    bed.ok(&["tokens", "bind", "mailer", other]).await;
+    let listed = bed.ok(&["tokens", "list", "--json"]).await.objects();
+    let names: Vec<_> = listed.iter().map(|token| token["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mailer", "ops"], "the one that could not be bound is deleted again");
+    assert_eq!(listed[0]["certificates"], json!([one, "0b".repeat(32)]));
+    assert_eq!(listed[1]["certificates"], json!([]));
+    bed.ok(&["tokens", "unbind", &one]).await;
+    bed.run(&["tokens", "unbind", &one]).await.ended_with(4);
+    for bad in ["", "0a", "missing.crt"] {
+        bed.run(&["tokens", "bind", "ops", bad]).await.ended_with(2);
+    }
+}
+
+#[cfg(feature = "serve")]
+#[tokio::test]
+async fn a_service_knows_clients_by_certificates_that_the_command_binds() {
+    let bed = Bed::new();
+    let certificates = anyqueue_testkit::Certificates::make().await.unwrap();
+    let client = certificates.client("mailer").await.unwrap();
+    let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+    let (authority, key) = (text(certificates.authority()), text(certificates.key()));
+    let shown = [text(client.certificate), text(client.key)];
+    let tls =
+        ["--tls-cert", &text(certificates.certificate()), "--tls-key", &key, "--tls-client-ca", &authority];
+    let service = serve(&bed, &tls).await;
+    let ask = async |shown: &[&str]| {
+        let mut openssl = tokio::process::Command::new("openssl");
+        openssl.args([
+            "s_client",
+            "-quiet",
+            "-verify_quiet",
+            "-CAfile",
+            &authority,
+            "-connect",
+            &service.address,
+        ]);
+        let piped = std::process::Stdio::piped;
+        openssl.args(shown).stdin(piped()).stdout(piped()).stderr(piped()).kill_on_drop(true);
+        let mut asking = openssl.spawn().unwrap();
+        let request = b"GET /v1/partitions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        asking.stdin.as_mut().unwrap().write_all(request).await.unwrap();
+        let answer = crate::bed::ended(asking).await;
+        answer.out.split(' ').nth(1).map_or_else(|| panic!("{answer:?}"), str::to_owned)
+    };
+    let with = ["-cert", shown[0].as_str(), "-key", shown[1].as_str()];
+    assert_eq!((ask(&with).await, ask(&[]).await), ("401".to_owned(), "401".to_owned()));
+    bed.ok(&["tokens", "create", "mailer", "--right", "read", "--certificate", &shown[0]]).await;
+    until("it is known", async || (ask(&with).await == "200").then_some(())).await;
+    assert_eq!(ask(&[]).await, "401");
+    bed.ok(&["tokens", "unbind", &shown[0]]).await;
+    until("it opens nothing", async || (ask(&with).await == "401").then_some(())).await;
 }

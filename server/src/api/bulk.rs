@@ -77,8 +77,10 @@ impl BulkRequest {
             task_id_prefix: self.task_id_prefix,
             error: self.error,
             min_attempts: self.min_attempts,
+            limit: Some(self.limit),
             ..Filter::default()
         };
+        filter.note();
         let partition = partition(&filter.partition)?;
         Bulk::new(app.queue.clone(), partition, filter.build()?, self.action, self.limit, self.dry_run)
     }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::messages::{Browse, Deleted, Purge};
 use crate::app::App;
+use crate::manage::note_dead;
 use crate::noted;
 use crate::problem::Answer;
 use crate::wire::{About, Content, Json, Path, Query, message_id, partition, time_text};
@@ -116,6 +117,8 @@ pub(crate) async fn redrive(
     let ids = ids.transpose()?;
     let reason = request.reason;
     let limit = request.limit.unwrap_or(REDRIVEN).clamp(1, MAX_REDRIVEN);
+    note_dead(ids.as_deref(), reason.as_deref());
+    noted::detail("limit", limit);
     let mut redrive = app.queue.dead_letters(partition(&name)?)?.redrive().limit(limit);
     if ids.is_some() || reason.is_some() {
         redrive = redrive.filter(move |message| {

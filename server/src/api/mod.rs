@@ -17,6 +17,7 @@ mod pull;
 mod push;
 mod register;
 mod schedule;
+mod series;
 mod session;
 mod settle;
 mod tasks;
@@ -71,6 +72,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(tasks::list, tasks::delete))
         .routes(routes!(tasks::count))
+        .routes(routes!(series::series))
         .routes(routes!(bulk::bulk))
         .routes(routes!(tasks::show, tasks::remove))
         .routes(routes!(tasks::result))
@@ -91,6 +93,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(limits::show, limits::put, limits::delete))
         .routes(routes!(tokens::list))
         .routes(routes!(tokens::show, tokens::put, tokens::delete))
+        .routes(routes!(tokens::bind, tokens::unbind))
         .routes(routes!(compat::jobs::register))
         .routes(routes!(compat::jobs::ping))
         .routes(routes!(compat::job_tasks::dequeue))

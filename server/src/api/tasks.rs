@@ -214,6 +214,7 @@ pub(crate) async fn delete(
     let Some(limit) = filter.limit else {
         return Err(Problem::invalid("say with limit how many ends to delete at most"));
     };
+    filter.note();
     let deleted =
         app.queue.delete_ended(filter.partition.as_str(), &filter.build()?, limit.min(MAX_DELETED)).await?;
     noted::detail("deleted", deleted);

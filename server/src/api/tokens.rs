@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue_control::tokens::{Right, Rights, TokenInfo, Tokens as Store};
+use anyqueue_control::tokens::{Bound, Fingerprint, Right, Rights, TokenInfo, Tokens as Store};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -28,11 +28,16 @@ pub(crate) struct Token {
     created_at: String,
     /// Until when it counts; nothing: until it is deleted.
     expires_at: Option<String>,
+    /// The SHA-256 of each certificate that stands for it.
+    certificates: Vec<String>,
 }
 
-impl From<TokenInfo> for Token {
-    fn from(info: TokenInfo) -> Self {
+impl Token {
+    /// With those of all certificates that stand for it.
+    fn of(info: TokenInfo, bound: &[(String, Fingerprint)]) -> Self {
+        let its = bound.iter().filter(|(token, _)| *token == info.name);
         Self {
+            certificates: its.map(|(_, certificate)| certificate.to_string()).collect(),
             name: info.name,
             rights: info.rights.rights.iter().map(|right| right.as_str()).collect(),
             partitions: info.rights.partitions,
@@ -65,9 +70,10 @@ fn unknown(name: &str) -> Problem {
     responses((status = 200, description = "The tokens.", body = TokenList))
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<TokenList>> {
-    let all = store(&app)?.list().await?;
+    let store = store(&app)?;
+    let (all, bound) = (store.list().await?, store.certificates().await?);
     Ok(Json(TokenList {
-        tokens: all.tokens.into_iter().map(Token::from).collect(),
+        tokens: all.tokens.into_iter().map(|token| Token::of(token, &bound)).collect(),
         unreadable: all.unreadable.iter().map(Unreadable::of).collect(),
     }))
 }
@@ -79,8 +85,9 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<TokenList>>
     responses((status = 200, description = "The token.", body = Token), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Token>> {
-    let info = store(&app)?.get(&name).await?.ok_or_else(|| unknown(&name))?;
-    Ok(Json(info.into()))
+    let store = store(&app)?;
+    let info = store.get(&name).await?.ok_or_else(|| unknown(&name))?;
+    Ok(Json(Token::of(info, &store.certificates().await?)))
 }
 
 /// A token to create.
@@ -140,4 +147,61 @@ pub(crate) async fn put(
 pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
     app.writable()?;
     if store(&app)?.delete(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+}
+
+/// Has a certificate stand for a token: a client that shows it, where clients are asked for certificates, is whoever has the token.
+#[utoipa::path(
+    put, path = "/v1/tokens/{name}/certificates/{sha256}", operation_id = "bind_certificate", tag = "tokens",
+    params(
+        ("name" = String, Path, description = "The token."),
+        ("sha256" = String, Path, description = "The SHA-256 of the certificate in DER: 64 hexadecimal digits, with or without colons.")
+    ),
+    responses(
+        (status = 204, description = "It stands for the token."),
+        (status = 400, description = "This is no SHA-256.", body = Problem),
+        (status = 404, description = "There is no such token.", body = Problem),
+        (status = 409, description = "It stands for another token.", body = Problem)
+    )
+)]
+pub(crate) async fn bind(
+    State(app): State<Arc<App>>,
+    Path((name, sha256)): Path<(String, String)>,
+) -> Answer<StatusCode> {
+    app.writable()?;
+    match store(&app)?.bind(&name, &sha256.parse::<Fingerprint>()?).await? {
+        Bound::Done => Ok(StatusCode::NO_CONTENT),
+        Bound::NoToken => Err(unknown(&name)),
+        Bound::Taken(other) => {
+            Err(conflict(&format!("it stands for the token {other:?}: unbind it there first")))
+        }
+        _ => Err(conflict("it is not bound")),
+    }
+}
+
+/// Has a certificate stand for nobody: within a second nobody is let in with it.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{name}/certificates/{sha256}", operation_id = "unbind_certificate", tag = "tokens",
+    params(
+        ("name" = String, Path, description = "The token."),
+        ("sha256" = String, Path, description = "The SHA-256 of the certificate.")
+    ),
+    responses(
+        (status = 204, description = "It stands for nobody."),
+        (status = 404, description = "It did not stand for this token.", body = Problem)
+    )
+)]
+pub(crate) async fn unbind(
+    State(app): State<Arc<App>>,
+    Path((name, sha256)): Path<(String, String)>,
+) -> Answer<StatusCode> {
+    app.writable()?;
+    let (store, certificate) = (store(&app)?, sha256.parse::<Fingerprint>()?);
+    let bound = (name, certificate);
+    if store.certificates().await?.contains(&bound) && store.unbind(&certificate).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    Err(Problem::not_found(format!(
+        "the certificate {certificate} does not stand for the token {:?}",
+        bound.0
+    )))
 }

@@ -8,8 +8,9 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::shell::{back, encoded, no_action, or_failed};
+use super::text::many;
 use crate::app::App;
-use crate::manage::{cancel, retry};
+use crate::manage::{cancel, note_dead, retry};
 use crate::noted;
 use crate::reasons::without_numbers;
 use crate::wire::{Path, Query, message_id, partition};
@@ -104,9 +105,10 @@ pub(crate) async fn on_dead(
             "purge" => {
                 let deleted = dead.purge().await?;
                 noted::detail("deleted", deleted);
-                format!("{deleted} are deleted.")
+                format!("{}.", many(deleted, "is deleted", "are deleted"))
             }
             "redrive" => {
+                note_dead(None, which.reason.as_deref());
                 let mut redrive = dead.redrive().limit(MAX_REDRIVEN);
                 if let Some(reason) = which.reason.clone() {
                     redrive = redrive.filter(move |message| {
@@ -117,7 +119,7 @@ pub(crate) async fn on_dead(
                 let done = redrive.await?;
                 noted::detail("put back", done.moved);
                 let more = if done.more { " There may be more." } else { "" };
-                format!("{} are put back.{more}", done.moved)
+                format!("{}.{more}", many(done.moved, "is put back", "are put back"))
             }
             other => return Err(no_action(other)),
         };

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::confirm::Confirm;
 use super::shell::{Shell, back, encoded, failed, no_action, or_failed, page as answer};
+use super::text::many;
 use crate::app::App;
 use crate::bulk::{Action, Bulk};
 use crate::filter::Filter;
@@ -126,7 +127,7 @@ fn question(app: &App, action: Action, filter: &Filter, account: &Account) -> Co
     } else if account.stopped.is_some() {
         format!("The first {count} tasks that match")
     } else {
-        format!("{count} tasks")
+        many(count, "task", "tasks")
     };
     let name = &filter.partition;
     let matching: Vec<_> = filter
@@ -182,6 +183,7 @@ pub(crate) async fn act(
         app.writable()?;
         let limit = filter.limit.filter(|limit| (1..=MOST).contains(limit));
         let limit = limit.ok_or_else(|| Problem::invalid(format!("say a limit of 1 to {MOST}")))?;
+        filter.note();
         let account = run(&app, &filter, named(&name)?, limit, false).await?;
         for (outcome, count) in &account.outcomes {
             noted::detail(outcome, count);

@@ -7,8 +7,8 @@ use super::text::short;
 use crate::history::{Point, Rates};
 
 /// The room of a chart, in its own units.
-const WIDTH: f64 = 300.0;
-const HEIGHT: f64 = 80.0;
+pub(super) const WIDTH: f64 = 300.0;
+pub(super) const HEIGHT: f64 = 80.0;
 /// A line has at most so many points: each is the mean of those that fall on it.
 const COLUMNS: usize = 100;
 /// What is shorter shows nothing.
@@ -131,7 +131,7 @@ fn drawn(series: &Series, top: f64, text: fn(f64) -> String) -> Chart {
 }
 
 /// The next of 1, 2 and 5 times a power of ten.
-fn round_up(most: f64) -> f64 {
+pub(super) fn round_up(most: f64) -> f64 {
     if most <= 1.0 {
         return 1.0;
     }
@@ -141,7 +141,7 @@ fn round_up(most: f64) -> f64 {
 }
 
 /// A count or a rate in few characters.
-fn amount(value: f64) -> String {
+pub(super) fn amount(value: f64) -> String {
     let (value, unit) = match value {
         value if value >= 1e6 => (value / 1e6, " M"),
         value if value >= 1e4 => (value / 1e3, " k"),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::confirm::Confirm;
 use super::partition::Said;
 use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
-use super::text::{cut, moment, short};
+use super::text::{cut, short, utc};
 use crate::access;
 use crate::app::App;
 use crate::checked;
@@ -116,14 +116,14 @@ impl Shown {
 fn late(info: &ScheduleInfo, now: SystemTime) -> Option<String> {
     let due = info.next_at.filter(|_| !info.is_paused)?;
     let is_late = now.duration_since(due).is_ok_and(|late| late > LATE);
-    is_late.then(|| moment(due))
+    is_late.then(|| utc(due))
 }
 
 impl Last {
     fn of(last: &LastRun) -> Self {
         Self {
             outcome: last.outcome.as_str(),
-            due: moment(last.due_at),
+            due: utc(last.due_at),
             id: last.id.map(|id| id.to_string()),
             error: cut(last.error.as_deref().unwrap_or_default(), REASON_BYTES),
         }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::confirm::Confirm;
 use super::shell::{Shell, failed, page as answer};
-use super::text::moment_or_dash;
+use super::text::{many, moment_or_dash};
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::reasons::without_numbers;
@@ -123,17 +123,23 @@ pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(asked): Query<Ask
         Ok(counted) => counted,
         Err(problem) => return failed(&app, &problem),
     };
-    let many = if cut { format!("{count} dead letters or more") } else { format!("{count} dead letters") };
+    let letters = many(count, "dead letter", "dead letters");
+    let letters = if cut { format!("{letters} or more") } else { letters };
     let name = &asked.partition;
     let for_reason =
         asked.reason.as_ref().map_or_else(String::new, |reason| format!(" that died of “{reason}”"));
     let (title, verb, what, danger) = if asked.action == "purge" {
-        ("Delete dead letters?", "Delete them", format!("{many} of {name} would be deleted, for good."), true)
+        (
+            "Delete dead letters?",
+            "Delete them",
+            format!("{letters} of {name} would be deleted, for good."),
+            true,
+        )
     } else {
         (
             "Put dead letters back?",
             "Put them back",
-            format!("{many} of {name}{for_reason} would be put back and run again."),
+            format!("{letters} of {name}{for_reason} would be put back and run again."),
             false,
         )
     };

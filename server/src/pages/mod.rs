@@ -7,6 +7,7 @@ mod charts;
 mod confirm;
 mod cron;
 mod dead;
+mod ended;
 mod limits;
 mod overview;
 mod partition;

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use serde::Deserialize;
 use std::collections::HashSet;
 
 use super::charts::{Charts, charts};
+use super::ended::{Ended, ended};
 use super::shell::{Shell, page as answer};
-use super::text::short_or_dash;
+use super::text::{many, short_or_dash};
 use crate::access;
 use crate::app::App;
 use crate::queues::QueueInfo;
 use crate::sampler::Sample;
+use crate::wire::Query;
 
 /// The most things to look at that are listed.
 const MAX_WARNINGS: usize = 10;
@@ -26,6 +29,7 @@ struct Overview {
     workers: Option<usize>,
     warnings: Vec<Warning>,
     charts: Option<Charts>,
+    ended: Option<Ended>,
     partitions: Vec<Row>,
     more: bool,
     unlisted: Option<String>,
@@ -49,8 +53,20 @@ struct Row {
     oldest: String,
 }
 
-pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
+/// What of the time is shown.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Shown {
+    #[serde(default)]
+    span: Option<String>,
+}
+
+pub(crate) async fn page(State(app): State<Arc<App>>, Query(shown): Query<Shown>) -> Response {
     let sample = app.sample().await;
+    let names: Vec<_> = sample.partitions.iter().map(|queue| queue.partition.as_str()).collect();
+    let mut ended = ended(&app, shown.span.as_deref(), &names, None, |span| format!("/?{span}")).await;
+    if let Some(ended) = ended.as_mut().filter(|_| sample.more) {
+        ended.of = "Of the queues that are listed below.".into();
+    }
     let mut warnings = warnings(&sample);
     if let Err(why) = app.healthy().await {
         warnings.insert(0, Warning { text: format!("The backend cannot serve: {why}"), link: None });
@@ -68,6 +84,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
         warnings,
         // The points are of all queues together.
         charts: if access::covers_all() { charts(&app.sampler.points()) } else { None },
+        ended,
         partitions: rows(&sample),
         more: sample.more,
         unlisted: sample.unlisted.clone(),
@@ -84,19 +101,20 @@ fn warnings(sample: &Sample) -> Vec<Warning> {
         let name = &queue.partition;
         let path = |what: &str| format!("/{what}{}", urlencode(name));
         let ready = queue.ready.unwrap_or(0);
+        let waiting = many(ready, "message waits", "messages wait");
         if let Some(dead) = queue.dead.filter(|dead| *dead > 0) {
-            let text = format!("{dead} dead letters in {name}.");
+            let text = format!("{} in {name}.", many(dead, "dead letter", "dead letters"));
             warnings.push(Warning { text, link: Some((path("dead?partition="), "Look at them")) });
         }
         if queue.paused == Some(true) && ready > 0 {
-            let text = format!("{name} is paused, and {ready} messages wait.");
+            let text = format!("{name} is paused, and {waiting}.");
             warnings.push(Warning { text, link: Some((path("partitions/"), "Look at it")) });
         }
         // Without any registered worker others may serve it, whom the registry does not know.
         if served.as_ref().is_some_and(|served| !served.is_empty() && !served.contains(name.as_str()))
             && ready > 0
         {
-            let text = format!("No registered worker serves {name}, and {ready} messages wait.");
+            let text = format!("No registered worker serves {name}, and {waiting}.");
             warnings.push(Warning { text, link: Some((path("partitions/"), "Look at it")) });
         }
     }

@@ -9,7 +9,8 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::charts::{Charts, charts};
-use super::shell::{Shell, failed, page as answer};
+use super::ended::{Ended, ended};
+use super::shell::{Shell, encoded, failed, page as answer};
 use super::text::short;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
@@ -26,12 +27,22 @@ pub(crate) struct Said {
     pub(crate) said: Option<String>,
 }
 
+/// The same, and what of the time is shown.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Asked {
+    #[serde(default)]
+    pub(crate) said: Option<String>,
+    #[serde(default)]
+    pub(crate) span: Option<String>,
+}
+
 #[derive(Template)]
 #[template(path = "partition.html")]
 struct PartitionPage {
     shell: Shell,
     p: QueueInfo,
     charts: Option<Charts>,
+    ended: Option<Ended>,
     messages: Result<Vec<Message>, String>,
 }
 
@@ -47,7 +58,7 @@ struct Message {
 pub(crate) async fn page(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
-    Query(said): Query<Said>,
+    Query(asked): Query<Asked>,
 ) -> Response {
     // Whoever looks at a queue looks at how it goes.
     app.sampler.fresh().await;
@@ -58,9 +69,12 @@ pub(crate) async fn page(
     };
     match shown.await {
         Ok((p, messages)) => {
-            let shell = Shell::new(&app, "Overview", p.partition.clone()).timed().saying(said.said);
+            let shell = Shell::new(&app, "Overview", p.partition.clone()).timed().saying(asked.said);
             let charts = charts(&app.sampler.points_of(&p.partition));
-            answer(&PartitionPage { shell, p, charts, messages: messages.map_err(|problem| problem.detail) })
+            let messages = messages.map_err(|problem| problem.detail);
+            let path = |span: &str| format!("/partitions/{}?{span}", encoded(&p.partition));
+            let ended = ended(&app, asked.span.as_deref(), &[p.partition.as_str()], None, path).await;
+            answer(&PartitionPage { shell, p, charts, ended, messages })
         }
         Err(problem) => failed(&app, &problem),
     }

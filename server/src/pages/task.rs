@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::shell::{Shell, failed, page as answer};
-use super::text::{cut, moment, short};
+use super::text::{cut, short, utc};
 use crate::access;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
@@ -79,7 +79,7 @@ pub(crate) async fn page(
 
 impl Shown {
     fn of(task: &Task) -> Self {
-        let is_dead = task.state == TaskState::Failed && task.message.is_some();
+        let is_dead = task.is_dead();
         let sees = access::sees_payloads();
         let waits = task.state == TaskState::Scheduled;
         let message = task.message.as_ref();
@@ -109,10 +109,10 @@ fn facts(task: &Task) -> Vec<(&'static str, String)> {
         ("Task id", text(&task.task_id)),
         ("Kind", text(&task.kind)),
         ("Session", text(&task.session_id)),
-        ("Pushed", task.pushed_at.map(moment)),
-        ("Due", task.due_at.map(moment)),
-        ("Ended", task.ended_at.map(moment)),
-        ("Kept until", task.expires_at.map(moment)),
+        ("Pushed", task.pushed_at.map(utc)),
+        ("Due", task.due_at.map(utc)),
+        ("Ended", task.ended_at.map(utc)),
+        ("Kept until", task.expires_at.map(utc)),
         ("Waited", task.waited.map(short)),
         ("Ran", task.ran.map(short)),
         ("Attempts", Some(task.attempt.to_string())),

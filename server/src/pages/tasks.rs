@@ -11,12 +11,14 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::bulk::{offered, place};
-use super::partition::Said;
+use super::ended::{Ended, ended};
+use super::partition::Asked;
 use super::shell::{Shell, page as answer};
 use super::text::{cut, moment_or_dash, short_or_dash};
 use crate::app::App;
 use crate::filter::{Filter, LOOK, first, further};
 use crate::problem::{Answer, Problem};
+use crate::wire::partition;
 
 /// The most tasks that are shown.
 const SHOWN: usize = 100;
@@ -33,6 +35,7 @@ struct TasksPage {
     names: Vec<String>,
     states: [&'static str; 8],
     found: Option<Result<Found, String>>,
+    ended: Option<Ended>,
 }
 
 #[derive(Default)]
@@ -99,28 +102,39 @@ impl Row {
 pub(crate) async fn page(State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Response {
     let names = app.sample().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
     let states = TaskState::ALL.map(TaskState::as_str);
-    let (query, said) = without_said(&query.unwrap_or_default());
-    let (form, found) = match read::<Filter>(&query) {
-        Err(_) if query.is_empty() => (Form::default(), None),
-        Err(problem) => (Form::default(), Some(Err(problem.detail))),
+    let (query, asked) = without_asked(&query.unwrap_or_default());
+    let (form, found, ended) = match read::<Filter>(&query) {
+        Err(_) if query.is_empty() => (Form::default(), None, None),
+        Err(problem) => (Form::default(), Some(Err(problem.detail)), None),
         Ok(filter) => {
             let found = found(&app, &filter, query).await;
-            (Form::of(filter), Some(found.map_err(|problem| problem.detail)))
+            let ended = ended_of(&app, &filter, asked.span.as_deref()).await;
+            (Form::of(filter), Some(found.map_err(|problem| problem.detail)), ended)
         }
     };
     // What scans is not read again by itself.
     let scans =
         matches!(&found, Some(Ok(found)) if found.scans || found.unfinished) || !matches!(found, Some(Ok(_)));
-    let shell = Shell::new(&app, "Tasks", "Tasks").saying(said);
+    let shell = Shell::new(&app, "Tasks", "Tasks").saying(asked.said);
     let shell = if scans { shell.still() } else { shell };
-    answer(&TasksPage { shell, form, names, states, found })
+    answer(&TasksPage { shell, form, names, states, found, ended })
 }
 
-/// The filter as it was said, and what was done on the page before.
-fn without_said(query: &str) -> (String, Option<String>) {
-    let (said, filter): (Vec<&str>, Vec<&str>) = query.split('&').partition(|pair| pair.starts_with("said="));
-    let said = read::<Said>(&said.join("&")).ok().and_then(|said| said.said);
-    (filter.join("&"), said)
+/// The filter as it was said, and what else the page is asked for.
+fn without_asked(query: &str) -> (String, Asked) {
+    let is_asked = |pair: &&str| pair.starts_with("said=") || pair.starts_with("span=");
+    let (asked, filter): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_asked);
+    (filter.join("&"), read(&asked.join("&")).unwrap_or_default())
+}
+
+/// What ended in the queue, if the filter asks for nothing else but perhaps a kind: counts know no more of a task.
+async fn ended_of(app: &App, filter: &Filter, span: Option<&str>) -> Option<Ended> {
+    if filter.pairs().iter().any(|(name, _)| !matches!(*name, "partition" | "kind")) {
+        return None;
+    }
+    let name = partition(&filter.partition).ok()?;
+    let kind = filter.kind.as_deref().filter(|kind| !kind.is_empty());
+    ended(app, span, &[name.name()], kind, |span| format!("{}&{span}", place(filter))).await
 }
 
 fn read<T: DeserializeOwned>(query: &str) -> Answer<T> {

@@ -1,5 +1,6 @@
 //! Numbers and times as people read them.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 /// A duration in at most two units.
@@ -17,6 +18,11 @@ pub(crate) fn short(duration: Duration) -> String {
 /// A time, to the second.
 pub(crate) fn moment(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', "")
+}
+
+/// The same where nothing else says of which zone it is.
+pub(crate) fn utc(time: SystemTime) -> String {
+    format!("{} UTC", moment(time))
 }
 
 pub(crate) fn moment_or_dash(time: Option<SystemTime>) -> String {
@@ -42,6 +48,12 @@ pub(crate) fn number(count: &Option<u64>) -> String {
     count.map_or_else(|| "–".to_owned(), |count| count.to_string())
 }
 
+/// So many, with what one of them is called or does, and what more.
+pub(crate) fn many<N: Copy + Display + PartialEq + From<u8>>(count: N, one: &str, more: &str) -> String {
+    let what = if count == N::from(1) { one } else { more };
+    format!("{count} {what}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +63,12 @@ mod tests {
         let of = |millis| short(Duration::from_millis(millis));
         assert_eq!([of(0), of(999), of(59_999)], ["0 ms", "999 ms", "59 s"]);
         assert_eq!([of(60_000), of(3_600_000), of(90_000_000)], ["1 min 0 s", "1 h 0 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let of = |count: u64| many(count, "letter", "letters");
+        assert_eq!([of(0), of(1), of(11)], ["0 letters", "1 letter", "11 letters"]);
     }
 
     #[test]

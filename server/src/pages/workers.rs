@@ -10,7 +10,7 @@ use axum::response::Response;
 
 use super::partition::Said;
 use super::shell::{Shell, page as answer};
-use super::text::{moment, short};
+use super::text::{short, utc};
 use crate::app::App;
 use crate::problem::Problem;
 use crate::wire::Query;
@@ -63,7 +63,7 @@ impl Worker {
             info.partitions.join(", "),
             info.running,
             info.slots,
-            moment(info.seen_at)
+            utc(info.seen_at)
         );
         let is_quiet = info.state.as_str() == "quiet";
         Self {

@@ -79,9 +79,9 @@ async fn dead_letters_are_put_back_and_deleted_after_a_question(scripts: Scripts
     browser.press("Put them back", "/dead").await;
     browser.see("2 are put back.").await;
     browser.press("Delete all", "/dead/confirm").await;
-    browser.see("1 dead letters of mail would be deleted, for good.").await;
+    browser.see("1 dead letter of mail would be deleted, for good.").await;
     browser.press("Delete them", "/dead").await;
-    browser.see("1 are deleted.").await;
+    browser.see("1 is deleted.").await;
     browser.see("There are no dead letters.").await;
     let counts = bed.queue.counts("mail").await.unwrap();
     assert_eq!((counts.ready, counts.dead), (Some(2), Some(0)));

@@ -36,6 +36,7 @@ impl Furnished {
         paths.push(format!("/tasks?partition=mail&error={}", encoded("no")));
         paths.push(format!("/tasks?partition={said}&kind={said}&worker={said}&task_id_prefix={said}&error={said}&since={said}"));
         paths.push("/tasks?partition=mail".to_owned());
+        paths.push(format!("/tasks?partition=mail&kind={said}"));
         paths.push(format!("/dead/confirm?action=redrive&partition=mail&reason={said}"));
         paths.push("/dead/confirm?action=purge&partition=mail".to_owned());
         paths.push(format!("/workers?said={said}"));

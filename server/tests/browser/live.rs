@@ -20,7 +20,7 @@ async fn what_one_does_another_sees_without_a_reload() {
     assert!(!watcher.says("paused").await);
     actor.go("/partitions/mail").await;
     actor.press("Pause", "/partitions/mail").await;
-    watcher.see("mail is paused, and 1 messages wait.").await;
+    watcher.see("mail is paused, and 1 message waits.").await;
     actor.press("Resume", "/partitions/mail").await;
     watcher.find("//body[not(contains(., 'mail is paused'))]").await;
     bed.push("orders", json!({ "payload": "x" })).await;
@@ -28,6 +28,26 @@ async fn what_one_does_another_sees_without_a_reload() {
     assert_eq!(watcher.ask(IS_MARKED).await, true);
     actor.close().await;
     watcher.close().await;
+}
+
+#[tokio::test]
+async fn what_can_be_done_changes_as_others_do_it() {
+    let bed = Bed::new().await;
+    let id = bed.push("mail", json!({ "payload": "x" })).await;
+    let Some(browser) = Browser::open(&bed, Scripts::On).await else { return };
+    browser.go("/partitions/mail").await;
+    browser.find("//button[.='Pause']").await;
+    bed.queue.pause("mail").await.unwrap();
+    browser.find("//button[.='Resume']").await;
+    bed.queue.resume("mail").await.unwrap();
+    browser.see("It delivers.").await;
+    browser.go(&format!("/tasks/{id}?partition=mail")).await;
+    browser.find("//button[.='Cancel']").await;
+    browser.find("//*[@id='live'][not(@hidden)]").await;
+    let mail = bed.pull("mail").await;
+    bed.settle(json!({ "delivery": mail["delivery"], "status": "processed" })).await;
+    browser.find("//main[not(.//button[.='Cancel'])]").await;
+    browser.close().await;
 }
 
 #[tokio::test]

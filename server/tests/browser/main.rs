@@ -17,6 +17,7 @@ mod browser;
 mod client;
 
 mod actions;
+mod ended;
 mod furnished;
 mod hostile;
 mod live;

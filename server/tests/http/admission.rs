@@ -93,7 +93,7 @@ async fn what_a_newer_release_wrote_is_replaced_by_no_token_of_some_queues() {
 #[tokio::test]
 async fn a_worker_that_restarts_comes_back_under_its_name() {
     let (bed, mine) = limited().await;
-    let said = json!({ "name": "w", "partitions": ["mine.a"], "valid_ms": 1000 });
+    let said = json!({ "name": "w", "partitions": ["mine.a"], "valid_ms": 3000 });
     register(&bed, &mine, said.clone()).await.ok();
     refused(&register(&bed, &mine, said.clone()).await);
     let back = async {

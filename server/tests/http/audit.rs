@@ -57,6 +57,7 @@ on_each_backend![
     each_managing_request_leaves_one_entry_and_no_other_leaves_any,
     forms_of_pages_are_entered_and_looking_and_working_are_not,
     an_entry_says_who_when_from_where_what_and_what_came_of_it,
+    what_acts_on_many_says_on_which_and_on_how_many,
     the_trail_holds_no_secret_and_nothing_of_a_body,
     of_two_instances_that_manage_at_once_no_entry_is_lost,
     a_service_that_only_reads_enters_nothing_and_shows_what_others_entered,
@@ -191,10 +192,11 @@ async fn an_entry_says_who_when_from_where_what_and_what_came_of_it(place: Place
             what("POST /v1/tasks/bulk"),
             json!(200),
             json!(["eu.west"]),
-            json!({ "action": "cancel", "tasks": "1" })
+            json!({ "action": "cancel", "filter": "all", "limit": "9", "tasks": "1" })
         )
     );
-    assert_eq!(of(1).3, json!({ "action": "cancel", "tasks": "1", "dry run": "nothing was changed" }));
+    let dry = json!({ "action": "cancel", "filter": "all", "limit": "9", "tasks": "1", "dry run": "nothing was changed" });
+    assert_eq!(of(1).3, dry);
     assert_eq!(of(2), (what("POST /v1/partitions/theirs/pause"), json!(403), json!(["theirs"]), json!({})));
     assert_eq!(
         of(3),
@@ -205,6 +207,82 @@ async fn an_entry_says_who_when_from_where_what_and_what_came_of_it(place: Place
     let first = &rest["entries"][0];
     assert_eq!((&first["path"], &first["token"]), (&json!("/v1/tokens/ops"), &json!(null)), "the operator");
     assert_eq!((rest["entries"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)));
+}
+
+async fn what_acts_on_many_says_on_which_and_on_how_many(place: Place) {
+    let bed = Bed::with(place.open().await, closed).await;
+    let token = create(&bed, "ops", &["admin"], &["*"]).await;
+    let push = json!([{ "payload": "1", "kind": "smtp" }, { "payload": "2", "kind": "smtp" }]);
+    ask(&bed, &token, "POST", "/v1/partitions/mail/messages", &push).await.ok();
+    let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
+    let long = "é".repeat(1000);
+    let bulk = |error: &str| {
+        json!({
+            "partition": "mail", "action": "retry", "limit": 9, "state": "failed", "since": "2020-01-01T00:00:00Z",
+            "before": "2020-01-02T00:00:00Z", "kind": "smtp", "session": "s", "task_id_prefix": "t", "error": error,
+            "min_attempts": 2
+        })
+    };
+    let redrive = json!({ "ids": [ID, ID], "reason": "timed_out", "limit": 5 });
+    let ended = "/v1/tasks?partition=mail&limit=7&state=succeeded&worker=w%201";
+    let cancel = json!({ "partition": "mail", "action": "cancel", "limit": 1, "kind": "smtp" });
+    for (method, path, body, said) in [
+        ("POST", "/v1/tasks/bulk", cancel, json!({ "filter kind": "smtp", "limit": "1", "tasks": "1" })),
+        (
+            "POST",
+            "/v1/tasks/bulk",
+            bulk(&long),
+            json!({
+                "filter state": "failed", "filter since": "2020-01-01T00:00:00Z", "filter before": "2020-01-02T00:00:00Z",
+                "filter kind": "smtp", "filter session": "s", "filter task id prefix": "t", "filter min attempts": "2",
+                "filter error": format!("{}…", "é".repeat(126)), "tasks": "0"
+            }),
+        ),
+        ("POST", "/v1/tasks/bulk", bulk(&token), json!({ "filter error": "aq_ops_…" })),
+        ("POST", "/v1/tasks/bulk", bulk(&encoded), json!({ "filter error": "aq_ops_…" })),
+        (
+            "DELETE",
+            ended,
+            json!({}),
+            json!({ "filter state": "succeeded", "filter worker": "w 1", "limit": "7", "deleted": "0" }),
+        ),
+        (
+            "POST",
+            "/v1/partitions/mail/dead/redrive",
+            redrive,
+            json!({ "filter ids": format!("2: {ID}, {ID}"), "filter reason": "timed_out", "limit": "5", "put back": "0" }),
+        ),
+        ("POST", "/v1/partitions/mail/dead/redrive", json!({}), json!({ "filter": "all", "put back": "0" })),
+    ] {
+        let answer = ask(&bed, &token, method, path, &body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
+        assert_details(&bed, &said).await;
+    }
+    for (path, body, said) in [
+        (
+            "/do/tasks/cancel",
+            "partition=mail&limit=5&kind=smtp",
+            json!({ "filter kind": "smtp", "limit": "5", "removed": "1" }),
+        ),
+        (
+            "/do/dead/redrive",
+            "partition=mail&reason=port+%23",
+            json!({ "filter reason": "port #", "put back": "0" }),
+        ),
+    ] {
+        assert_eq!(form(&bed, path, body).await.status, 303, "{path}");
+        assert_details(&bed, &said).await;
+    }
+}
+
+/// That these are among the details of the newest entry.
+async fn assert_details(bed: &Bed, said: &Value) {
+    let entry = trail(bed).await.remove(0);
+    let details = entry.outcome.as_ref().unwrap().details.clone();
+    for (name, value) in said.as_object().unwrap() {
+        let found = details.iter().find(|(there, _)| there == name).map(|(_, value)| value.as_str());
+        assert_eq!(found, value.as_str(), "{name}: {entry:?}");
+    }
 }
 
 async fn the_trail_holds_no_secret_and_nothing_of_a_body(place: Place) {

@@ -44,7 +44,7 @@ impl Bed {
     pub(crate) async fn end(mut self) {
         self.end.cancel();
         if let Some(served) = self.served.take() {
-            tokio::time::timeout(Duration::from_secs(30), served).await.expect("an end").unwrap();
+            tokio::time::timeout(Duration::from_mins(1), served).await.expect("an end").unwrap();
         }
     }
 
@@ -55,7 +55,7 @@ impl Bed {
 
     /// Pulls one, which must be there.
     pub(crate) async fn pull(&self, partition: &str) -> Value {
-        let answer = self.pull_with(json!({ "partitions": [partition], "wait_ms": 5000 })).await;
+        let answer = self.pull_with(json!({ "partitions": [partition], "wait_ms": 20_000 })).await;
         answer["deliveries"][0].clone()
     }
 

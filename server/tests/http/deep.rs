@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Cancelled, EndedCursor, EndedQuery, EndedTask, Forward, LedgerQueueStorage, Storage, TaskEnd, async_trait,
+    Cancelled, EndedCursor, EndedQuery, EndedTask, Forward, LedgerQueueStorage, SeriesCell, SeriesKey,
+    Storage, TaskEnd, async_trait,
 };
 use anyqueue::{CancelOutcome, ManualClock, MessageId, Page, PartitionId, Result};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
@@ -67,6 +68,15 @@ impl LedgerQueueStorage for Slow {
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.0.purge_ended(limit).await
+    }
+
+    async fn series(
+        &self,
+        partition: &PartitionId,
+        minutes: std::ops::Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        self.0.series(partition, minutes, page).await
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

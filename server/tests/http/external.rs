@@ -146,7 +146,7 @@ async fn a_pull_that_was_not_received_goes_back_with_the_next_beat() {
 async fn a_worker_that_is_silent_is_gone_and_registers_anew() {
     let bed = Bed::new().await;
     let registry = Registry::new(bed.queue.control().unwrap());
-    let worker = bed.register(json!({ "name": "w", "valid_ms": 1000 })).await;
+    let worker = bed.register(json!({ "name": "w", "valid_ms": 4000 })).await;
     let taken = bed.client.post("/v1/workers", &json!({ "name": "w" })).await;
     assert_eq!((taken.status, taken.json()["kind"].clone()), (409, json!("conflict")));
     let mail = bed.push("mail", json!({ "payload": "x" })).await;

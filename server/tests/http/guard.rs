@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{Capabilities, ControlStorage, Forward, QueueStorage as _, Storage};
-use anyqueue::{CancellationToken, ErrorKind};
+use anyqueue::{CancellationToken, ErrorKind, Queue};
 use anyqueue_memory::MemoryQueue;
 use anyqueue_server::{Server, ServerError};
 use serde_json::json;
@@ -29,11 +29,15 @@ impl Forward for Bare {
     }
 }
 
-#[tokio::test]
-async fn a_service_that_requires_tokens_is_not_built_where_none_can_be_kept() {
+pub(crate) fn keeps_none() -> Queue {
     let memory_queue = MemoryQueue::new();
     let capabilities = Capabilities { control: false, ..memory_queue.capabilities().clone() };
-    let bare = over(Arc::new(Bare(memory_queue, capabilities)));
+    over(Arc::new(Bare(memory_queue, capabilities)))
+}
+
+#[tokio::test]
+async fn a_service_that_requires_tokens_is_not_built_where_none_can_be_kept() {
+    let bare = keeps_none();
     let required = || Server::builder(bare.clone()).require_tokens(true);
     let refused = required().build().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);

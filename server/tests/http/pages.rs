@@ -40,11 +40,18 @@ async fn the_overview_shows_queues_and_what_to_look_at() {
     let mail = bed.pull("mail").await;
     bed.settle(json!({ "delivery": mail["delivery"], "status": "poisonous", "error": "no" })).await;
     bed.queue.pause("mail").await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    let overview = page(&bed, "/").await;
-    assert!(overview.contains("href=\"/partitions/mail\""), "{overview}");
-    assert!(overview.contains("1 dead letters in mail."), "{overview}");
-    assert!(overview.contains("mail is paused, and 1 messages wait."), "{overview}");
+    let says =
+        ["href=\"/partitions/mail\"", "1 dead letter in mail.", "mail is paused, and 1 message waits."];
+    // What it shows of the queues is up to a second old, and more on a busy machine.
+    let since = std::time::Instant::now();
+    loop {
+        let overview = page(&bed, "/").await;
+        if says.iter().all(|text| overview.contains(text)) {
+            return;
+        }
+        assert!(since.elapsed() < std::time::Duration::from_mins(1), "{overview}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]
@@ -79,7 +86,7 @@ async fn tasks_are_found_by_the_address_and_one_tells_all_that_is_known() {
     assert!(page(&bed, "/tasks?partition=mail&state=failed").await.contains("No task matches"));
     assert!(page(&bed, "/tasks?partition=mail&state=done").await.contains("there is no state"));
     let task = page(&bed, &format!("/tasks/{id}?partition=mail")).await;
-    for text in ["Task order 7", "no route", "&#34;sent&#34;: 7", "succeeded", "w1"] {
+    for text in ["Task order 7", "no route", "&#34;sent&#34;: 7", "succeeded", "w1", " UTC</dd>"] {
         assert!(task.contains(text), "{text}: {task}");
     }
     let unknown = bed.client.get("/tasks/00000000-0000-0000-0000-000000000000?partition=mail").await;
@@ -118,7 +125,7 @@ async fn dead_letters_are_grouped_and_put_back_or_deleted_after_a_look() {
     assert!(done.contains("2 are put back."), "{done}");
     assert!(page(&bed, "/dead/confirm?action=purge&partition=mail").await.contains("for good"));
     let done = submit(&bed, "/do/dead/purge", "partition=mail").await;
-    assert!(done.contains("1 are deleted.") && done.contains("There are no dead letters."), "{done}");
+    assert!(done.contains("1 is deleted.") && done.contains("There are no dead letters."), "{done}");
 }
 
 #[tokio::test]
@@ -133,7 +140,10 @@ async fn workers_are_shown_and_told() {
         .unwrap();
     let registry = Registry::new(bed.queue.control().unwrap());
     let member = registry.join(&worker, MemberOptions::default()).await.unwrap();
-    assert!(page(&bed, "/workers").await.contains("action=\"/do/workers/w%2F1/quiet\""));
+    let shown = page(&bed, "/workers").await;
+    assert!(shown.contains("action=\"/do/workers/w%2F1/quiet\""), "{shown}");
+    assert!(shown.contains("<button aria-label=\"quiet w/1\">quiet</button>"), "{shown}");
+    assert!(shown.contains("A worker that is quiet finishes what it has"), "{shown}");
     let told = submit(&bed, "/do/workers/w%2F1/quiet", "").await;
     assert!(told.contains("told: quiet"), "{told}");
     drop(member);

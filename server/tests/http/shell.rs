@@ -125,7 +125,7 @@ async fn a_worker_that_waits_for_messages_ends_at_once_when_it_is_told_to() {
 async fn a_message_is_held_for_as_long_as_the_command_runs() {
     let bed = Bed::new().await;
     let id = bed.push("jobs", json!({ "payload": "x" })).await;
-    let child = worker(&bed, &["-1", "-l", "3"], &["sleep", "5"]);
+    let child = worker(&bed, &["-1", "-l", "6"], &["sleep", "9"]);
     assert_eq!(ended(child).await, in_order());
     let done = task(&bed, &id).await;
     assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(1)));
@@ -223,7 +223,10 @@ async fn a_time_limit_does_not_come_late_where_the_service_hangs() {
 
 #[tokio::test]
 async fn a_service_that_is_away_is_tried_again_and_the_worker_still_ends_when_it_is_told_to() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // Bound, so that it is given to nobody, and never listening.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = held.local_addr().unwrap().to_string();
     let mut child = worker_at(&nobody, &[], &["true"]);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     for again in ["again in 1s", "again in 2s", "again in 4s"] {

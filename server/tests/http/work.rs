@@ -124,9 +124,9 @@ async fn the_first_queue_goes_first() {
 async fn a_lease_that_ends_brings_the_message_to_another_and_the_first_is_told() {
     let bed = Bed::new().await;
     bed.push("mail", json!({ "payload": "x" })).await;
-    let pulled = bed.pull_with(json!({ "partitions": ["mail"], "lease_ms": 1000 })).await;
+    let pulled = bed.pull_with(json!({ "partitions": ["mail"], "lease_ms": 3000 })).await;
     let first = pulled["deliveries"][0].clone();
-    assert!((1..=1000).contains(&first["lease_ms"].as_u64().unwrap()), "{first}");
+    assert!((1..=3000).contains(&first["lease_ms"].as_u64().unwrap()), "{first}");
     let second = bed.pull("mail").await;
     assert_eq!(first["id"], second["id"]);
     let extended = bed
@@ -145,7 +145,7 @@ async fn a_lease_that_ends_brings_the_message_to_another_and_the_first_is_told()
 async fn an_extension_holds_and_tells_of_a_request_to_cancel() {
     let bed = Bed::new().await;
     let id = bed.push("mail", json!({ "payload": "x" })).await;
-    let pulled = bed.pull_with(json!({ "partitions": ["mail"], "lease_ms": 1500 })).await;
+    let pulled = bed.pull_with(json!({ "partitions": ["mail"], "lease_ms": 5000 })).await;
     let delivery = pulled["deliveries"][0]["delivery"].clone();
     let extend = json!([{ "delivery": delivery, "lease_ms": 60_000 }]);
     assert_eq!(bed.client.post("/v1/extend", &extend).await.ok()[0]["outcome"], "extended");
@@ -153,7 +153,7 @@ async fn an_extension_holds_and_tells_of_a_request_to_cancel() {
         bed.client.send("POST", &format!("/v1/tasks/{id}/cancel?partition=mail"), &[], b"").await.ok();
     assert_eq!(cancelled["outcome"], "requested");
     assert_eq!(bed.client.post("/v1/extend", &extend).await.ok()[0]["outcome"], "cancel_requested");
-    let none = bed.pull_with(json!({ "partitions": ["mail"], "wait_ms": 2500 })).await;
+    let none = bed.pull_with(json!({ "partitions": ["mail"], "wait_ms": 6000 })).await;
     assert_eq!(none["deliveries"], json!([]), "held for longer than its first lease");
     let settled = bed.settle(json!({ "delivery": delivery, "status": "cancelled" })).await;
     assert_eq!(settled["outcome"], "settled");

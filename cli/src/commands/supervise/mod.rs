@@ -6,6 +6,7 @@ mod processes;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use anyqueue_control::limits::PermitOptions;
 use anyqueue_control::registry::{Ended, MemberOptions};
 use anyqueue_worker::{Summary, Worker, WorkerBuilder};
 use clap::Args;
@@ -16,7 +17,7 @@ use crate::session::SUPERVISED_VARIABLE;
 
 /// How much longer than the worker's own times its end may take: calls, and what it releases.
 const SPARE: Duration = Duration::from_secs(30);
-/// How many beats must be missing before a worker is taken for dead.
+/// How many beats must be missing before a worker is taken for dead, and its permits are free.
 const BEATS: u32 = 3;
 
 /// Several processes, and when each is replaced.
@@ -31,7 +32,7 @@ pub(crate) struct SuperviseArgs {
     /// Ends between messages, with exit code 6, when the worker itself, without its commands, occupies more memory: such as 500M
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
-    /// From one beat to the next; it counts for three times as long
+    /// From one beat to the next; it counts for three times as long, as permits do, which are renewed as often
     #[arg(long, hide = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     beat_every: Option<Duration>,
 }
@@ -73,6 +74,14 @@ impl SuperviseArgs {
 
     pub(super) fn member_options(&self) -> MemberOptions {
         let default = MemberOptions::default();
+        match self.beat_every {
+            Some(every) => default.with_every(every).with_valid_for(every.saturating_mul(BEATS)),
+            None => default,
+        }
+    }
+
+    pub(super) fn permit_options(&self) -> PermitOptions {
+        let default = PermitOptions::default();
         match self.beat_every {
             Some(every) => default.with_every(every).with_valid_for(every.saturating_mul(BEATS)),
             None => default,

@@ -76,7 +76,7 @@ fn state(text: &str) -> Result<TaskState, String> {
     })
 }
 
-fn moment(text: &str) -> Result<SystemTime, String> {
+pub(super) fn moment(text: &str) -> Result<SystemTime, String> {
     moment_from(text, SystemTime::now())
 }
 

@@ -7,6 +7,7 @@ mod line;
 mod list;
 mod retry;
 mod show;
+mod stats;
 mod wait;
 mod watch;
 
@@ -16,12 +17,13 @@ use crate::failure::{Result, or_read_enough};
 use crate::open::Create;
 use crate::session::Session;
 
-/// Lists, shows, counts, waits for or retries tasks, whether they live, are dead or have ended
+/// Lists, shows, counts, sums up, waits for or retries tasks, whether they live, are dead or have ended
 #[derive(Subcommand)]
 pub(crate) enum Tasks {
     List(list::List),
     Show(show::Show),
     Count(count::Count),
+    Stats(stats::Stats),
     Wait(wait::Wait),
     Retry(retry::Retry),
     Delete(delete::Delete),
@@ -35,6 +37,7 @@ impl Tasks {
             Self::List(command) => or_read_enough(command.run(&queue, output).await),
             Self::Show(command) => or_read_enough(command.run(&queue, output).await),
             Self::Count(command) => or_read_enough(command.run(&queue, output).await),
+            Self::Stats(command) => or_read_enough(command.run(&queue, output).await),
             Self::Wait(command) => command.run(&queue, output).await,
             Self::Retry(command) => command.run(&queue, output).await,
             Self::Delete(command) => command.run(&queue, output).await,

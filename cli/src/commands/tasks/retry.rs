@@ -98,7 +98,7 @@ impl Retry {
         while tasks.len() < usize::from(self.limit) {
             let Some(task) = found.next().await else { break };
             let task = task?;
-            if is_dead(&task) || task.state == TaskState::Scheduled {
+            if task.is_dead() || task.state == TaskState::Scheduled {
                 tasks.push(task);
             }
         }
@@ -106,7 +106,7 @@ impl Retry {
     }
 
     async fn retry(&self, queue: &Queue, tasks: &[Task]) -> Result<Vec<(MessageId, Outcome)>> {
-        let dead: HashSet<_> = tasks.iter().filter(|task| is_dead(task)).map(|task| task.id).collect();
+        let dead: HashSet<_> = tasks.iter().filter(|task| task.is_dead()).map(|task| task.id).collect();
         let put_back = self.put_back(queue, dead).await?;
         let delayed = tasks.iter().filter(|task| task.state == TaskState::Scheduled).map(|task| task.id);
         let due = self.make_due(queue, delayed.collect()).await?;
@@ -114,7 +114,7 @@ impl Retry {
             TaskState::Scheduled if due.contains(&task.id) => Outcome::Due,
             TaskState::Scheduled => Outcome::Left("it is not waiting any more"),
             _ if put_back.contains(&task.id) => Outcome::PutBack,
-            _ if is_dead(task) => Outcome::Left("it is not dead any more"),
+            _ if task.is_dead() => Outcome::Left("it is not dead any more"),
             TaskState::Queued => Outcome::Left("it waits for a worker already"),
             TaskState::Running => Outcome::Left("a worker has it"),
             TaskState::Disabled => Outcome::Left("it is disabled: see `anyqueue enable`"),
@@ -154,9 +154,4 @@ impl Retry {
         }
         Ok(due)
     }
-}
-
-/// Whether its message is among the dead letters.
-fn is_dead(task: &Task) -> bool {
-    task.state == TaskState::Failed && task.message.is_some()
 }

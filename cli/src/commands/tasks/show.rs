@@ -69,7 +69,7 @@ fn facts(task: &Task) -> Table {
     fact("pushed", task.pushed_at.map(moment));
     fact("due", task.due_at.map(moment));
     fact("ended", task.ended_at.map(moment));
-    let is_over = task.message.is_none();
+    let is_over = task.state.ended().is_some() && !task.is_dead();
     let until = task.expires_at.map(moment).or_else(|| is_over.then(|| "it is deleted".to_owned()));
     fact("kept until", until);
     fact("waited", task.waited.map(duration));

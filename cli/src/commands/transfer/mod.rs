@@ -188,10 +188,9 @@ fn limitations(source: &Capabilities, target: &Capabilities) -> Vec<String> {
         "fewer priorities: messages with higher ones stay, unless --without priority",
     );
     missing(source.groups && !target.groups, "no groups: messages in groups stay, unless --without group");
-    let keys = |dedup| dedup != Dedup::None;
     missing(
-        keys(source.dedup) && !keys(target.dedup),
-        "no deduplication: messages with a key stay, unless --without dedup-key",
+        source.dedup != Dedup::None && target.dedup != Dedup::WhileLive,
+        "no deduplication while a message lives: messages with a key stay, unless --without dedup-key",
     );
     missing(!target.unique_ids, "no unique ids: if the move is killed, messages can be there twice");
     missing(

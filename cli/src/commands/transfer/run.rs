@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::DEATH_BYTES;
+use anyqueue::adapter::{DEATH_BYTES, Dedup};
 use anyqueue::{
     Delivery, Error, ErrorKind, MessageData, MessageId, PushOutcome, Queue, QueueMessageStatus, SettleOutcome,
 };
@@ -114,12 +114,24 @@ impl Transfer<'_> {
         end
     }
 
-    /// Pushes the copies, and returns a result for each. Dead letters are pushed to the storage: the queue refuses that to applications.
+    /// Pushes the copies, and returns a result for each.
     pub(super) async fn push(
         &self,
         route: &Route,
         copies: Vec<MessageData>,
     ) -> Vec<anyqueue::Result<PushOutcome>> {
+        let may_drop = matches!(self.target.capabilities().dedup, Dedup::Window(_));
+        let stays = |copy: &MessageData| may_drop && copy.options().dedup_key.is_some();
+        let stay: Vec<bool> = copies.iter().map(stays).collect();
+        let sent = copies.into_iter().filter(|copy| !stays(copy)).collect();
+        let mut results = self.store(route, sent).await.into_iter();
+        let result =
+            |stays| if stays { Err(untold()) } else { results.next().unwrap_or_else(|| Err(missing())) };
+        stay.into_iter().map(result).collect()
+    }
+
+    /// Dead letters are pushed to the storage: the queue refuses that to applications.
+    async fn store(&self, route: &Route, copies: Vec<MessageData>) -> Vec<anyqueue::Result<PushOutcome>> {
         if !route.to.is_dead_letters() {
             let (count, copies) = (copies.len(), copies.into_iter().map(live).collect());
             let results = self.target.push_many(&route.to, copies).await;
@@ -135,7 +147,7 @@ impl Transfer<'_> {
                 Err(Error::new(ErrorKind::TooLarge, format!("it has {bytes} bytes in its stored form")))
             } else {
                 let result = storage.push(&route.to, &[copy]).await.into_iter().next();
-                result.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a push returned nothing")))
+                result.unwrap_or_else(|| Err(missing()))
             });
         }
         results
@@ -169,6 +181,17 @@ impl Transfer<'_> {
         }
         end
     }
+}
+
+fn missing() -> Error {
+    Error::new(ErrorKind::Internal, "a push returned nothing")
+}
+
+/// What would be removed from the source, and might be nowhere.
+fn untold() -> Error {
+    let text = "the target drops what comes with a deduplication key that it has had lately, and does not tell; \
+        move it without its key (--without dedup-key)";
+    Error::unsupported(text)
 }
 
 /// What the target made of a copy.

@@ -1,0 +1,141 @@
+//! How many tasks ended, and how long they took.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{Histogram, SeriesQuery, SeriesRow, SeriesStep};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Json, Query, partition, time, time_text};
+
+/// The most rows in one answer.
+const MAX_ROWS: usize = 10_000;
+/// What is told if nobody says since when.
+const BY_DEFAULT: Duration = Duration::from_hours(24);
+
+/// Which ends: those of whole minutes, by the server's clock.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Range {
+    /// The queue.
+    partition: String,
+    /// From the minute of this time on: RFC 3339. By default a day ago; counts are kept for eight days.
+    #[serde(default)]
+    since: Option<String>,
+    /// Before this time; by default until now.
+    #[serde(default)]
+    before: Option<String>,
+    /// By which steps of time: minute, hour or day; by default hour. At most 1,500 of them.
+    #[serde(default)]
+    by: Option<String>,
+    /// Of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+}
+
+impl Range {
+    fn query(&self, now: SystemTime) -> Answer<SeriesQuery> {
+        let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let since = match said(&self.since) {
+            Some(since) => time(&since)?,
+            None => now.checked_sub(BY_DEFAULT).unwrap_or(SystemTime::UNIX_EPOCH),
+        };
+        let mut query = SeriesQuery::since(since).by(step(self.by.as_deref())?);
+        if let Some(before) = said(&self.before) {
+            query = query.before(time(&before)?);
+        }
+        query.kind = said(&self.kind).map(Into::into);
+        Ok(query)
+    }
+}
+
+fn step(by: Option<&str>) -> Answer<SeriesStep> {
+    match by.unwrap_or_default() {
+        "minute" => Ok(SeriesStep::Minute),
+        "" | "hour" => Ok(SeriesStep::Hour),
+        "day" => Ok(SeriesStep::Day),
+        other => Err(Problem::invalid(format!("there is no step {other:?}: use minute, hour or day"))),
+    }
+}
+
+/// The tasks of one kind that ended in one state in a step of time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SeriesInfo {
+    /// When the step begins.
+    at: String,
+    /// The kind of task, if they have one.
+    kind: Option<String>,
+    /// How they ended. A dead letter has failed.
+    state: &'static str,
+    /// How many.
+    tasks: u64,
+    /// How long they ran in all, in microseconds.
+    ran_us: u64,
+    /// How long they waited in all, in microseconds, each from its push to the beginning of its last run.
+    waited_us: u64,
+    /// How many ran how long: number n of the list, from 0, counts those that took less than 2ⁿ microseconds and no less than half of that; number 39 all that took
+    /// longer. Zeros at the end are left out.
+    ran_histogram: Vec<u64>,
+    /// The same of how long they waited.
+    waited_histogram: Vec<u64>,
+}
+
+impl SeriesInfo {
+    fn of(row: &SeriesRow) -> Self {
+        Self {
+            at: time_text(row.at),
+            kind: row.kind.as_deref().map(str::to_owned),
+            state: row.state.as_str(),
+            tasks: row.tasks,
+            ran_us: micros(row.ran),
+            waited_us: micros(row.waited),
+            ran_histogram: without_zeros(&row.ran_histogram),
+            waited_histogram: without_zeros(&row.waited_histogram),
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn without_zeros(histogram: &Histogram) -> Vec<u64> {
+    let last = histogram.buckets().iter().rposition(|tasks| *tasks > 0);
+    histogram.buckets().iter().copied().take(last.map_or(0, |last| last + 1)).collect()
+}
+
+/// The rows, in the order of their times, kinds and states.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SeriesAnswer {
+    rows: Vec<SeriesInfo>,
+}
+
+/// Counts of the tasks that ended, by step of time, kind and state: kept by the backend as they end, so that no task is read.
+#[utoipa::path(
+    get, path = "/v1/tasks/series", operation_id = "task_series", tag = "tasks", params(Range),
+    responses(
+        (status = 200, description = "How many ended, and how long they took.", body = SeriesAnswer),
+        (status = 501, description = "The backend does not count ends.", body = Problem),
+    )
+)]
+pub(crate) async fn series(
+    State(app): State<Arc<App>>,
+    Query(range): Query<Range>,
+) -> Answer<Json<SeriesAnswer>> {
+    let partition = partition(&range.partition)?;
+    let query = range.query(app.queue.clock().wall())?;
+    let rows = app.queue.series(partition, &query).await?;
+    if rows.len() > MAX_ROWS {
+        let text = format!(
+            "{} rows: at most {MAX_ROWS} are told at once; ask by a longer step, or of one kind",
+            rows.len()
+        );
+        return Err(Problem::invalid(text));
+    }
+    Ok(Json(SeriesAnswer { rows: rows.iter().map(SeriesInfo::of).collect() }))
+}
