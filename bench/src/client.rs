@@ -93,6 +93,9 @@ pub(crate) trait Yardstick: Client {
     /// Whether it stores messages with settlements.
     const SETTLES_THEN: bool = false;
 
+    /// Whether the server keeps ends of tasks and control entries too. Where it does not, the ends are kept beside it, by PostgreSQL.
+    const KEEPS_MORE: bool = true;
+
     /// How many messages the warm-up of a scenario takes. Of a scenario that measures a rate, its rounds take as many as its
     /// warm-up shows that they can; of any other, this many too.
     fn messages(scenario: Scenario) -> usize;

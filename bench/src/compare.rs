@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::client::{Client, Result, Yardstick};
-use crate::measure::{self, InDepth, Rest, Size};
+use crate::measure::{self, Added, InDepth, Rest, Size};
 use crate::ours::Ours;
 use crate::report::Report;
 use crate::scenario::Scenario;
@@ -101,6 +101,9 @@ async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Resul
         Scenario::SettleConcurrent if !Y::ANSWERS_SETTLEMENTS => {
             Ok(report.skipped("settlements are sent and not answered; a drain shows what they cost"))
         }
+        Scenario::DrainControlled if !Y::KEEPS_MORE => {
+            Ok(report.skipped("the server has no place for what workers agree on"))
+        }
         Scenario::Latency | Scenario::LatencyAcross | Scenario::FirstAfterIdle => {
             latencies::<Y>(scenario, settings, report).await
         }
@@ -109,6 +112,8 @@ async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Resul
         Scenario::InFlight => {
             depth::<Y>(scenario, InDepth::InFlight(settings.in_flight), settings, report).await
         }
+        Scenario::DrainLedger => added::<Y>(scenario, Added::Ledger, settings, report).await,
+        Scenario::DrainControlled => added::<Y>(scenario, Added::Control, settings, report).await,
         _ => rates::<Y>(scenario, settings, report).await,
     }
 }
@@ -223,6 +228,45 @@ async fn depth<Y: Yardstick>(
     shallow.close::<Y>().await?;
     deep.close::<Y>().await?;
     Ok(report.depth(&empty_rates, &deep_rates))
+}
+
+async fn added<Y: Yardstick>(
+    scenario: Scenario,
+    added: Added,
+    settings: &Settings,
+    report: Report,
+) -> Result<Report> {
+    let size = settings.size::<Y>(scenario);
+    drained::<Y>(Some(added), settings, size).await?;
+    let warm_up = drained::<Y>(None, settings, size).await?;
+    let size = if settings.messages.is_some() { size } else { size.for_a_round(warm_up) };
+    let (with, without) = alternate(
+        settings.rounds,
+        async || drained::<Y>(Some(added), settings, size).await,
+        async || drained::<Y>(None, settings, size).await,
+    )
+    .await?;
+    let report = report.added(&with, &without);
+    if Y::KEEPS_MORE {
+        return Ok(report);
+    }
+    let version = server::<Postgres>(settings).await?.unwrap_or_default();
+    Ok(report.beside(format!("{} {version}", Postgres::NAME)))
+}
+
+async fn drained<Y: Yardstick>(added: Option<Added>, settings: &Settings, size: Size) -> Result<f64> {
+    let directory = settings.scratch.directory()?;
+    let url = Y::place(directory.path()).await?;
+    let is_beside = added == Some(Added::Ledger) && !Y::KEEPS_MORE;
+    let ledger = if is_beside { Some(Postgres::place(directory.path()).await?) } else { None };
+    let (of_queue, of_ledger) = (url.clone(), ledger.clone());
+    let work = async move { measure::drained(&of_queue, of_ledger.as_deref(), added, size).await };
+    let rate = on_a_worker(work).await?;
+    Y::clear(&url).await?;
+    if let Some(ledger) = ledger {
+        Postgres::clear(&ledger).await?;
+    }
+    Ok(rate)
 }
 
 /// Runs a scenario where an application's tasks run too. On the thread that blocks on the runtime, every wake-up would be a

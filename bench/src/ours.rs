@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 
 use crate::client::{Client, LEASE, Result, Source};
 
-const PARTITION: &str = "bench";
+pub(crate) const PARTITION: &str = "bench";
 /// Enough for the scenarios that hold a whole round of messages at once.
 const MAX_HELD: usize = 1 << 20;
 
@@ -83,10 +83,7 @@ impl Client for Ours {
     }
 
     async fn remaining(&self) -> Result<u64> {
-        let counts = self.0.counts(PARTITION).await?;
-        let ready = counts.ready.ok_or("the backend does not count its messages")?;
-        // Of those that wait each backend tells; of the others not every one.
-        Ok(ready + counts.delayed.unwrap_or_default() + counts.leased.unwrap_or_default())
+        left_in(&self.0).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -100,6 +97,14 @@ impl Client for Ours {
     fn payload(delivery: &Delivery) -> &[u8] {
         delivery.payload()
     }
+}
+
+/// How many messages the queue holds, in whatever state.
+pub(crate) async fn left_in(queue: &Queue) -> Result<u64> {
+    let counts = queue.counts(PARTITION).await?;
+    let ready = counts.ready.ok_or("the backend does not count its messages")?;
+    // Of those that wait each backend tells; of the others not every one.
+    Ok(ready + counts.delayed.unwrap_or_default() + counts.leased.unwrap_or_default())
 }
 
 impl Source<Delivery> for HandlerStream {

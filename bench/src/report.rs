@@ -17,7 +17,8 @@ pub(crate) struct Report {
     /// Messages per second, the median of the rounds.
     ours_per_s: Option<f64>,
     handwritten_per_s: Option<f64>,
-    /// Above 1: ours is faster. Of `backlog` and `in-flight`: our rate on the deep queue by our rate on the empty one.
+    /// Above 1: ours is faster. Of `backlog` and `in-flight`: our rate on the deep queue by our rate on the empty one. Of `drain-ledger` and
+    /// `drain-controlled`: our rate with it by our rate without.
     ratio: Option<f64>,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
@@ -27,6 +28,14 @@ pub(crate) struct Report {
     handwritten_p99_ms: Option<f64>,
     /// Of `backlog` and `in-flight`: our rate on the empty queue.
     empty_per_s: Option<f64>,
+    /// Of `drain-ledger` and `drain-controlled`: our rate without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_min_max: Option<(f64, f64)>,
+    /// What keeps the ledger, if that is not the backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside: Option<String>,
     /// Of `idle`: percent of one core.
     ours_cpu_percent: Option<f64>,
     handwritten_cpu_percent: Option<f64>,
@@ -76,6 +85,19 @@ impl Report {
         self.empty_per_s = median(empty);
         self.ratio = quotient(self.ours_per_s, self.empty_per_s);
         self.spreads(deep, &[])
+    }
+
+    pub(crate) fn added(mut self, with: &[f64], without: &[f64]) -> Self {
+        self.ours_per_s = median(with);
+        self.without_per_s = median(without);
+        self.without_min_max = min_max(without);
+        self.ratio = quotient(self.ours_per_s, self.without_per_s);
+        self.spreads(with, &[])
+    }
+
+    pub(crate) fn beside(mut self, what: String) -> Self {
+        self.beside = Some(what);
+        self
     }
 
     pub(crate) fn skipped(mut self, why: &str) -> Self {
@@ -131,6 +153,9 @@ impl Report {
             )
         } else if let Some(empty) = self.empty_per_s {
             format!("ours {:>12}/s   when empty {:>12}/s", self.spread(), whole(empty))
+        } else if self.without_per_s.is_some() {
+            let without = spread(self.without_per_s, self.without_min_max);
+            format!("with it {}   without {without}", self.spread())
         } else {
             format!("ours {}   by hand {}", self.spread(), self.handwritten_spread())
         };

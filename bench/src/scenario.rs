@@ -45,11 +45,15 @@ pub(crate) enum Scenario {
     Backlog,
     /// The rate of `cycle` beside many held messages, relative to none.
     InFlight,
+    /// A worker drains a queue that keeps the ends of tasks, relative to one that does not.
+    DrainLedger,
+    /// A worker that is in the registry and obeys a cap drains a queue, relative to one that is on its own.
+    DrainControlled,
 }
 
 impl Scenario {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::PushOne,
         Self::PushBatch,
         Self::Push8,
@@ -70,6 +74,8 @@ impl Scenario {
         Self::Idle,
         Self::Backlog,
         Self::InFlight,
+        Self::DrainLedger,
+        Self::DrainControlled,
     ];
 
     /// A runtime of its own kind for both sides.
@@ -79,6 +85,11 @@ impl Scenario {
             _ => runtime::Builder::new_multi_thread(),
         };
         builder.enable_all().build()
+    }
+
+    /// Whether it is one of those that compare how a queue is drained.
+    pub(crate) const fn is_drain(self) -> bool {
+        matches!(self, Self::Drain64 | Self::Drain512 | Self::DrainTasks)
     }
 
     /// How large its payloads are, where that is what it is about.
@@ -115,6 +126,8 @@ impl Scenario {
             Self::Idle => "idle",
             Self::Backlog => "backlog",
             Self::InFlight => "in-flight",
+            Self::DrainLedger => "drain-ledger",
+            Self::DrainControlled => "drain-controlled",
         }
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::Capabilities;
-use anyqueue::{Delivery, MessageData, Queue, QueueMessageStatus, Result, SettleOutcome};
+use anyqueue::{
+    Delivery, EndState, MessageData, Queue, QueueMessageStatus, Result, SettleOutcome, TaskReport,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, End};
@@ -22,7 +24,9 @@ const MOST_UNSETTLED: usize = 5000;
 /// Between two checks whether there are fewer.
 const WORKED_OFF: Duration = Duration::from_millis(50);
 /// How often a failed push is retried, at most.
-const AGAIN: usize = 200;
+pub(crate) const AGAIN: usize = 200;
+/// A delay that is longer than any run.
+const PARKED: Duration = Duration::from_hours(6);
 
 async fn bounded<T>(account: &Account, call: impl Future<Output = T>) -> Option<T> {
     let result = tokio::time::timeout(NO_CALL_LONGER, call).await;
@@ -42,7 +46,18 @@ fn message(rng: &mut fastrand::Rng, can: &Capabilities) -> MessageData {
     message
 }
 
-/// Pushes until asked to stop, and each message until it is acknowledged.
+/// Now and then one that still waits at the end, where that can be seen: so that the account of the ledger has some that live.
+fn park(message: MessageData, queue: &Queue, account: &Account, rng: &mut fastrand::Rng) -> MessageData {
+    let can = queue.capabilities();
+    let can_wait = can.push_delay.is_some_and(|delay| delay.max >= PARKED) && can.inspect.browse;
+    if !can_wait || !queue.keeps_ends() || message.options().group.is_some() || rng.u8(..) != 0 {
+        return message;
+    }
+    account.park(message.id());
+    message.with_delay(PARKED)
+}
+
+/// Pushes until asked to stop, and each message until it is acknowledged; with a ledger, some are given up after one try.
 pub(crate) async fn push(
     queue: Queue,
     account: Arc<Account>,
@@ -50,26 +65,41 @@ pub(crate) async fn push(
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
-        let mut left: Vec<_> =
-            (0..rng.usize(1..=BATCH)).map(|_| message(&mut rng, queue.capabilities())).collect();
-        for message in &left {
-            account.attempt(message.id());
+        let mut batch = Vec::new();
+        for _ in 0..rng.usize(1..=BATCH) {
+            let message = message(&mut rng, queue.capabilities());
+            batch.push(park(message, &queue, &account, &mut rng));
         }
-        for _ in 0..AGAIN {
-            let outcomes = bounded(&account, queue.push_many(PARTITION, left.clone())).await;
-            let mut outcomes = outcomes.and_then(Result::ok).unwrap_or_default().into_iter();
-            left.retain(|message| {
-                let is_acknowledged = outcomes.next().is_some_and(|outcome| outcome.is_ok());
-                account.pushed(message.id(), is_acknowledged);
-                !is_acknowledged
-            });
-            if left.is_empty() {
-                break;
-            }
-        }
+        let tries = if queue.keeps_ends() && rng.u8(0..4) == 0 { 1 } else { AGAIN };
+        store(&queue, PARTITION, &account, batch, tries).await;
         tokio::time::sleep(Duration::from_millis(rng.u64(1..30))).await;
         while account.unsettled() >= MOST_UNSETTLED && !stop.is_cancelled() {
             tokio::time::sleep(WORKED_OFF).await;
+        }
+    }
+}
+
+/// Pushes these until all are acknowledged, at most so often.
+pub(crate) async fn store(
+    queue: &Queue,
+    partition: &str,
+    account: &Account,
+    mut left: Vec<MessageData>,
+    tries: usize,
+) {
+    for _ in 0..tries {
+        for message in &left {
+            account.attempt(message.id());
+        }
+        let outcomes = bounded(account, queue.push_many(partition, left.clone())).await;
+        let mut outcomes = outcomes.and_then(Result::ok).unwrap_or_default().into_iter();
+        left.retain(|message| {
+            let is_acknowledged = outcomes.next().is_some_and(|outcome| outcome.is_ok());
+            account.pushed(message.id(), is_acknowledged);
+            !is_acknowledged
+        });
+        if left.is_empty() {
+            break;
         }
     }
 }
@@ -103,14 +133,34 @@ async fn work(mut handler: Delivery, account: Arc<Account>, fate: u8) {
         5..10 => (QueueMessageStatus::postponed(Duration::from_millis(100)), None),
         10..12 => (QueueMessageStatus::poisonous("as chance would have it"), Some(End::Death)),
         12..15 => return drop(handler),
+        15..18 => (QueueMessageStatus::Cancelled, Some(End::Removal)),
         _ => (QueueMessageStatus::Processed, Some(End::Removal)),
     };
     let id = handler.id();
+    let said = (end == Some(End::Removal)).then(|| say(&mut handler, &account, fate)).flatten();
     let outcome = bounded(&account, handler.settle(status)).await;
     match (outcome, end) {
         (_, None) => {}
-        (Some(Ok(SettleOutcome::Settled)), Some(end)) => account.ended(id, end),
+        (Some(Ok(SettleOutcome::Settled)), Some(end)) => {
+            account.ended(id, end);
+            if let Some(number) = said {
+                account.confirmed(id, number);
+            }
+        }
         // Also if `Lost`: a first attempt may have succeeded without a reply.
         (_, Some(end)) => account.end_unknown(id, end),
     }
+}
+
+/// Says for the ledger how a task ends that is removed, and returns the number by which its entry will name this. In the entry it stands as the worker.
+fn say(handler: &mut Delivery, account: &Account, fate: u8) -> Option<u64> {
+    let state = match fate {
+        15..18 => EndState::Cancelled,
+        18..20 => EndState::Failed,
+        20..22 => EndState::TimedOut,
+        _ => EndState::Succeeded,
+    };
+    let number = account.say(handler.id(), handler.delivery_count(), state);
+    let report = TaskReport::new().with_state(state).with_worker(number.to_string());
+    handler.report(report).ok().map(|()| number)
 }

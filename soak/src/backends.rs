@@ -1,9 +1,7 @@
-//! The servers that can be soaked.
+//! The backends that can be soaked.
 
 use std::error::Error;
-use std::sync::Arc;
 
-use anyqueue::adapter::Storage;
 use anyqueue_testkit::{Ministack, Postgres, RabbitMq, Redis, Server, start_if_installed};
 use clap::ValueEnum;
 
@@ -13,12 +11,13 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 /// longer than the soak waits for missing messages.
 const MOVED_AGAIN: &str = "-rabbit dead_letter_worker_publisher_confirm_timeout 3000";
 
-/// A backend with a server of its own.
+/// A backend. All but SQLite have a server of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     Postgres,
     Rabbitmq,
     Redis,
+    Sqlite,
     Sqs,
 }
 
@@ -28,16 +27,23 @@ impl Backend {
             Self::Postgres => "postgres",
             Self::Rabbitmq => "rabbitmq",
             Self::Redis => "redis",
+            Self::Sqlite => "sqlite",
             Self::Sqs => "sqs",
         }
     }
 
-    /// A private server that loses nothing it has acknowledged; `None` if it is not installed, which is reported.
+    /// Whether it keeps no ends and no control entries, so that a store beside it has to.
+    pub(crate) fn needs_store(self) -> bool {
+        matches!(self, Self::Rabbitmq | Self::Sqs)
+    }
+
+    /// A private server that loses nothing it has acknowledged; `None` if it is not installed, which is reported, or if the backend has none.
     pub(crate) async fn start(self) -> Result<Option<Server>> {
         Ok(match self {
             Self::Postgres => start_if_installed(Postgres::new()).await?,
             Self::Rabbitmq => start_if_installed(RabbitMq::new().erlang_arguments(MOVED_AGAIN)).await?,
             Self::Redis => start_if_installed(Redis::new().setting("appendfsync", "always")).await?,
+            Self::Sqlite => None,
             Self::Sqs => start_if_installed(Ministack::new().persistent()).await?,
         })
     }
@@ -45,23 +51,21 @@ impl Backend {
     /// Ends the server at once, and returns the word for that. The emulator of SQS keeps what it acknowledged only if it is stopped in
     /// order.
     pub(crate) async fn take_away(self, server: &Server) -> Result<&'static str> {
-        match self {
-            Self::Postgres | Self::Rabbitmq | Self::Redis => server.kill().await?,
-            Self::Sqs => {
-                server.stop().await?;
-                return Ok("stopped");
-            }
+        if self == Self::Sqs {
+            server.stop().await?;
+            return Ok("stopped");
         }
+        server.kill().await?;
         Ok("killed")
     }
 
-    /// Opens the storage at `url`, the server's own or one that goes through a proxy.
-    pub(crate) async fn open(self, url: &str) -> Result<Arc<dyn Storage>> {
+    /// What clients open, where the server is at this URL: its own, or one that goes through a proxy. They give a call up after so many seconds.
+    pub(crate) fn url(self, server: &str, call_timeout_s: u32) -> String {
         let url = match self {
-            Self::Postgres | Self::Rabbitmq | Self::Redis => url.to_owned(),
-            Self::Sqs => format!("sqs://test:test@us-east-1/soak?endpoint={url}"),
+            Self::Sqs => format!("sqs://test:test@us-east-1/soak?endpoint={server}"),
+            _ => server.to_owned(),
         };
         let separator = if url.contains('?') { '&' } else { '?' };
-        Ok(anyqueue_backends::open(&format!("{url}{separator}call_timeout=3s")).await?)
+        format!("{url}{separator}call_timeout={call_timeout_s}s")
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyqueue_testkit::{Fault, Proxy, Server};
+use anyqueue_testkit::{Fault, Proxy};
 
-use crate::backends::{Backend, Result};
+use crate::backends::Result;
+use crate::site::Site;
 
 /// All queues are created before the first fault: a `kill -9` may lose a queue that was just created.
 const BEFORE: Duration = Duration::from_secs(4);
@@ -20,21 +21,20 @@ impl Faults {
     }
 }
 
-/// Injects one fault after the other, with pauses between, until the given time. Afterwards everything works again.
-pub(crate) async fn inject(
-    backend: Backend,
-    server: &Server,
-    proxy: &Proxy,
-    mut rng: fastrand::Rng,
-    until: Instant,
-) -> Result<Faults> {
+/// Injects one fault after the other, with pauses between, until the given time. Afterwards everything works again. A file has none: only those
+/// who use it can be harmed.
+pub(crate) async fn inject(site: &Site, mut rng: fastrand::Rng, until: Instant) -> Result<Faults> {
     let mut faults = Faults::default();
+    let Some((server, proxy)) = site.server() else {
+        tokio::time::sleep_until(until.into()).await;
+        return Ok(faults);
+    };
     tokio::time::sleep(BEFORE).await;
     while Instant::now() < until {
         pause(&mut rng, 1000..4000).await;
         let name = match rng.u8(0..6) {
             0 => {
-                let name = backend.take_away(server).await?;
+                let name = site.backend().take_away(server).await?;
                 pause(&mut rng, 0..2000).await;
                 server.restart().await?;
                 name

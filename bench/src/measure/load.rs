@@ -10,7 +10,7 @@ use super::size::Size;
 use crate::client::{Client, Result};
 
 /// Messages in one call when a scenario fills or empties a queue outside of its measurement.
-const FILL: usize = 1000;
+pub(super) const FILL: usize = 1000;
 
 /// A payload that begins with its number and goes on like noise, the same for the same number: a store that compresses must not
 /// have less to carry than another.

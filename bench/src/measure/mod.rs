@@ -1,5 +1,6 @@
 //! How each scenario is measured: by what it does to a client, whichever that is.
 
+mod added;
 mod cycle;
 mod depth;
 mod drain;
@@ -16,6 +17,7 @@ use self::size::{TASKS, per_second};
 use crate::client::{Client, Result};
 use crate::scenario::Scenario;
 
+pub(crate) use added::{Added, drained};
 pub(crate) use depth::{InDepth, depth};
 pub(crate) use idle::idle;
 pub(crate) use latency::{Rest, across, in_process, push_stamped};

@@ -199,6 +199,7 @@ impl<M: Mode> Yardstick for RabbitMq<M> {
     const ACROSS_PROCESSES: bool = true;
     const COUNTS_HELD: bool = false;
     const ANSWERS_SETTLEMENTS: bool = false;
+    const KEEPS_MORE: bool = false;
 
     fn messages(scenario: Scenario) -> usize {
         match scenario {

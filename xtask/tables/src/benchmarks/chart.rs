@@ -26,7 +26,7 @@ const STYLE: &str = "\
 .goal{stroke:#24292f;stroke-width:2}@media(prefers-color-scheme:dark){.ground{fill:#0d1117}text{fill:#e6edf3}\
 .small{fill:#9da7b3}.bar{fill:#58a6ff}.missed{fill:#f0883e}.grid{stroke:#30363d}.one{stroke:#e6edf3}.goal{stroke:#e6edf3}}";
 
-/// The chart of every scenario that has a ratio.
+/// The chart of every scenario that has a ratio to the client by hand, or to an empty queue.
 pub(super) fn svg(backend: &Backend) -> String {
     let bars: Vec<(&Line, f64)> =
         backend.lines.iter().filter(|line| line.verified == Some(true)).filter_map(with_ratio).collect();
@@ -57,7 +57,7 @@ pub(super) fn svg(backend: &Backend) -> String {
 }
 
 fn with_ratio(line: &Line) -> Option<(&Line, f64)> {
-    Some((line, line.ratio?))
+    Some((line, line.ratio.filter(|_| line.without_per_s.is_none())?))
 }
 
 fn described(bars: &[(&Line, f64)]) -> String {
@@ -130,6 +130,13 @@ mod tests {
         assert!(chart.contains("<rect class=\"missed\" x=\"160.0\" y=\"78.0\" width=\"270.0\""), "{chart}");
         assert!(chart.contains("<rect class=\"bar\" x=\"160.0\" y=\"104.0\" width=\"540.0\""), "{chart}");
         assert!(chart.contains("push-8 0.60, push-batch 1.20"), "{chart}");
+    }
+
+    #[test]
+    fn what_is_compared_with_anyqueue_itself_alone_has_no_bar() {
+        let added = Line { without_per_s: Some(1.0), ..line("drain-ledger", 0.9) };
+        let chart = svg(&Backend { name: "b".to_owned(), lines: vec![added] });
+        assert!(!chart.contains("drain-ledger"), "{chart}");
     }
 
     #[test]

@@ -42,6 +42,10 @@ pub(super) struct Line {
     pub(super) handwritten_p99_ms: Option<f64>,
     /// Of `backlog` and `in-flight`, whose ratio is to this.
     pub(super) empty_per_s: Option<f64>,
+    /// Of `drain-ledger` and `drain-controlled`, whose ratio is to this.
+    pub(super) without_per_s: Option<f64>,
+    /// What kept the ledger, if that was not the backend.
+    pub(super) beside: Option<String>,
     pub(super) ours_cpu_percent: Option<f64>,
     pub(super) handwritten_cpu_percent: Option<f64>,
     /// Nothing if the scenario does not apply.

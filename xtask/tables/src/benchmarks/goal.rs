@@ -5,7 +5,7 @@ use super::figures::{Backend, Line};
 /// The least that one scenario of one backend is to reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// Of what it is measured beside: the hand-written client, or an empty queue.
+    /// Of what it is measured beside: the hand-written client, an empty queue, or a drain without a ledger or without the control plane.
     Ratio(f64),
     /// Messages a second.
     Rate(f64),
@@ -30,6 +30,10 @@ impl Goal {
             ("memory" | "sqlite", "latency") => Self::Latency { p50_ms: None, p99_ms: 5.0 },
             ("memory" | "sqlite", "idle") => Self::Processor(1.0),
             ("sqlite" | "postgres" | "redis", "settle-then") => Self::Ratio(0.7),
+            ("postgres" | "redis", "drain-ledger") => Self::Ratio(0.8),
+            ("sqlite", "drain-ledger") => Self::Ratio(0.7),
+            ("rabbitmq", "drain-ledger") => Self::Ratio(0.75),
+            ("sqlite" | "postgres" | "redis", "drain-controlled") => Self::Ratio(0.95),
             ("sqlite", "latency-across") => Self::Latency { p50_ms: None, p99_ms: 20.0 },
             ("sqlite", "push-batch" | "cycle") => Self::Ratio(0.7),
             ("sqlite", "push-concurrent") => Self::TimesOurs(20.0, "push-one"),
@@ -129,5 +133,6 @@ mod tests {
         assert_eq!(Goal::of("rabbitmq-classic", "drain-tasks"), Some(Goal::Ratio(0.8)));
         assert_eq!(Goal::of("rabbitmq-classic-prefetch", "drain-tasks"), Some(Goal::Ratio(0.75)));
         assert_eq!(Goal::of("rabbitmq", "drain-64"), None);
+        assert_eq!(Goal::of("rabbitmq-classic", "drain-ledger"), Some(Goal::Ratio(0.75)));
     }
 }

@@ -1,37 +1,21 @@
 //! The history of each message, and whether it is allowed.
 
+mod ledger;
+mod life;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::MessageId;
 use anyqueue::adapter::{Capabilities, MoveGuarantee, SettleConfirm};
+use anyqueue::{EndState, MessageId};
 use serde_json::{Value, json};
 
-/// The history of one message, as its pushers and consumers saw it.
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-struct Life {
-    attempted: bool,
-    acknowledged: bool,
-    /// A push got no reply and was repeated, or a move that is not atomic got none: there may be a second copy.
-    doubtful: bool,
-    deliveries: u32,
-    removals: u32,
-    deaths: u32,
-    /// The result of a settlement that removes it or makes it a dead letter is unknown.
-    end_unknown: bool,
-    /// Delivered again after its removal was confirmed.
-    ghost: bool,
-    found_dead: bool,
-}
+pub(crate) use ledger::{EndedTask, Found, Keeping};
 
-impl Life {
-    /// Whether it is known to be in the queue.
-    fn is_unsettled(&self) -> bool {
-        self.acknowledged && self.removals + self.deaths == 0 && !self.end_unknown
-    }
-}
+use life::{Life, Saying};
 
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -43,6 +27,8 @@ pub(crate) struct Account {
 struct Book {
     lives: HashMap<MessageId, Life>,
     unsettled: usize,
+    /// How often a consumer said how a task ends.
+    sayings: u64,
     hung: u32,
     dead_twice: u32,
     last_delivery: Option<Instant>,
@@ -78,15 +64,35 @@ impl Account {
         self.book().unsettled
     }
 
+    /// It is about to be pushed, once more if it was before.
     pub(crate) fn attempt(&self, id: MessageId) {
-        self.change(id, |life| life.attempted = true);
+        self.change(id, |life| {
+            life.attempted = true;
+            life.doubtful |= life.unanswered;
+        });
     }
 
     pub(crate) fn pushed(&self, id: MessageId, is_acknowledged: bool) {
         self.change(id, |life| {
             life.acknowledged |= is_acknowledged;
-            life.doubtful |= !is_acknowledged;
+            life.unanswered |= !is_acknowledged;
         });
+    }
+
+    /// It is not due before the run is over.
+    pub(crate) fn park(&self, id: MessageId) {
+        self.change(id, |life| life.is_parked = true);
+    }
+
+    /// It has to end so: as a dead letter if it is to fail.
+    pub(crate) fn bind(&self, id: MessageId, end: EndState) {
+        self.change(id, |life| life.bound = Some(end));
+    }
+
+    /// Those that were acknowledged.
+    pub(crate) fn acknowledged(&self) -> Vec<MessageId> {
+        let book = self.book();
+        book.lives.iter().filter(|(_, life)| life.acknowledged).map(|(id, _)| *id).collect()
     }
 
     /// How long nothing has been delivered.
@@ -99,6 +105,27 @@ impl Account {
         self.change(id, |life| {
             life.deliveries += 1;
             life.ghost |= life.removals + life.deaths > 0;
+        });
+    }
+
+    /// A consumer is about to say that the task ends so. Returns the number by which the ledger's entry will name this saying.
+    pub(crate) fn say(&self, id: MessageId, delivery: Option<u32>, state: EndState) -> u64 {
+        let number = {
+            let mut book = self.book();
+            book.sayings += 1;
+            book.sayings
+        };
+        self.change(id, |life| life.said.push(Saying { number, state, delivery, is_confirmed: false }));
+        number
+    }
+
+    /// The settlement that said so was confirmed.
+    pub(crate) fn confirmed(&self, id: MessageId, number: u64) {
+        self.change(id, |life| {
+            let saying = life.said.iter_mut().find(|saying| saying.number == number);
+            if let Some(saying) = saying {
+                saying.is_confirmed = true;
+            }
         });
     }
 
@@ -143,12 +170,7 @@ impl Account {
         let certain = |life: &Life| !life.doubtful;
         let unless = |is_kept: bool, count: usize| if is_kept { count } else { 0 };
         let rules: [(&str, usize); 8] = [
-            (
-                "acknowledged messages were lost",
-                count(&|life| {
-                    life.acknowledged && life.removals == 0 && !life.found_dead && !life.end_unknown
-                }),
-            ),
+            ("acknowledged messages were lost", count(&Life::is_lost)),
             ("messages came that nobody pushed", count(&|life| !life.attempted)),
             (
                 "messages came again after their end was confirmed",
@@ -178,6 +200,11 @@ impl Account {
             violations.push("the queue did not become empty".to_owned());
         }
         violations
+    }
+
+    /// What the ledger and the queue have at the end against what was pushed and said: see [`Found`].
+    pub(crate) fn ledger_violations(&self, found: &Found, keeping: Keeping) -> Vec<String> {
+        ledger::violations(&self.book().lives, found, keeping)
     }
 
     pub(crate) fn totals(&self) -> Value {
