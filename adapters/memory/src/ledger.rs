@@ -13,6 +13,9 @@ use crate::partition::Partition;
 use crate::state::enter;
 use crate::storage::MemoryQueue;
 
+/// How many counters are freed at once, before others have their turn.
+const STEP_CELLS: usize = 1000;
+
 #[async_trait]
 impl LedgerQueueStorage for MemoryQueue {
     fn watch_ended(&self, id: MessageId) -> EndWatch {
@@ -98,10 +101,9 @@ impl LedgerQueueStorage for MemoryQueue {
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.ensure_open(Operation::Inspect)?;
         let now = self.store.clock.wall();
-        Ok(self.store.run(|state, _| {
-            state.series.purge(now, limit);
-            state.ends.purge(now, limit)
-        }))
+        // Nothing is counted in a minute that is over, and there is a limit of counters.
+        while self.store.run(|state, _| state.series.purge(now, STEP_CELLS)) == STEP_CELLS {}
+        Ok(self.store.run(|state, _| state.ends.purge(now, limit)))
     }
 
     async fn series(

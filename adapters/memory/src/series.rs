@@ -49,8 +49,8 @@ impl Series {
         within.take(page.limit).map(|(_, cell)| cell.clone()).collect()
     }
 
-    /// Frees what is no longer kept, at most so many.
-    pub(crate) fn purge(&mut self, now: SystemTime, limit: usize) {
+    /// Frees what is no longer kept, at most so many. Returns how many.
+    pub(crate) fn purge(&mut self, now: SystemTime, limit: usize) -> usize {
         let (first, mut left) = (first_minute_kept(now), limit);
         for cells in self.partitions.values_mut() {
             while left > 0 && cells.first_key_value().is_some_and(|(key, _)| key.minute < first) {
@@ -59,6 +59,7 @@ impl Series {
             }
         }
         self.partitions.retain(|_, cells| !cells.is_empty());
+        limit - left
     }
 }
 

@@ -115,8 +115,7 @@ impl LedgerQueueStorage for PostgresQueue {
     }
 
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
-        let query = series::purge(&self.inner.statements, limit);
-        self.fetch(query, Operation::Inspect).await.map_err(stamp)?;
+        self.purge_series().await.map_err(stamp)?;
         let mut purged = 0;
         while purged < limit {
             let query = self.inner.statements.purge_ended.query().bind(int(limit - purged));

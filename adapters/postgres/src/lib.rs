@@ -117,7 +117,7 @@
 //! Where an id has ended more than once, and the last end lapses before a former one, the former one is found again until it lapses too.
 //! Ends are [counted](anyqueue::Queue::series) in rows of `series`, by the same statement. Who counts writes to one of 16 shards of each counter that nobody else is
 //! writing to, which a lock of the transaction that is only tried for says, or else to rows that belong to its connection: nobody waits for another's commit. A
-//! question adds the shards up. Rows are deleted by `purge_ended`, up to its limit, once they are older than eight days.
+//! question adds the shards up. Rows are deleted by `purge_ended` once they are older than eight days, up to 250,000 in a call, whatever its limit for ends.
 //!
 //! Reading looks into each table, and locks about a hundred tables and indexes meanwhile: with hundreds of readers at the same moment, raise the server's
 //! `max_locks_per_transaction`.

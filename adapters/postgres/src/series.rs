@@ -5,13 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{SeriesCell, SeriesKey};
-use anyqueue::{EndState, Error, ErrorKind, Page, PartitionId, Result, SERIES_KEPT};
+use anyqueue::{EndState, Error, ErrorKind, Operation, Page, PartitionId, Result, SERIES_KEPT};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 
+use crate::PostgresQueue;
 use crate::error::ERRORS;
 use crate::sql::{Statements, get, int};
+
+/// How many counters one statement frees at most, and how many such statements one call makes. It does not depend on how many ends are freed: in
+/// a minute in which few end that are kept, many counters can come.
+const STEP_ROWS: i64 = 5_000;
+const MOST_STEPS: usize = 50;
 
 /// The statement that reads a page.
 pub(crate) fn page(
@@ -33,11 +39,25 @@ pub(crate) fn page(
     query.bind(number(minutes.end)).bind(i64::from(int(page.limit)))
 }
 
-/// The statement that frees what is no longer kept, at most so many rows.
-pub(crate) fn purge(statements: &Statements, limit: usize) -> Query<'static, Postgres, PgArguments> {
+impl PostgresQueue {
+    /// Frees the counters that are no longer kept: more than anybody counts in until the next call.
+    pub(crate) async fn purge_series(&self) -> Result<()> {
+        for _ in 0..MOST_STEPS {
+            let rows = self.fetch(purge(&self.inner.statements), Operation::Inspect).await?;
+            let freed = rows.first().map_or(Ok(0), |row| get::<i64>(row, 0))?;
+            if freed < STEP_ROWS {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The statement that frees some of what is no longer kept, and answers how many rows.
+fn purge(statements: &Statements) -> Query<'static, Postgres, PgArguments> {
     // One more, as core's `first_minute_kept` has it.
     let kept = number(SERIES_KEPT.as_secs() / 60 + 1);
-    statements.purge_series.query().bind(kept).bind(i64::from(int(limit)))
+    statements.purge_series.query().bind(kept).bind(STEP_ROWS)
 }
 
 /// A counter from its columns.

@@ -194,8 +194,12 @@ statements! {
             AND (minute, kind, state, ran_bucket, waited_bucket) > ($2, $3, $4, $5, $6) AND minute < $7
         GROUP BY minute, kind, state, ran_bucket, waited_bucket ORDER BY minute, kind, state, ran_bucket, waited_bucket LIMIT $8";
     // The last minute before those that are kept is the client's to say, the present one is not.
-    purge_series = "DELETE FROM {schema}.series WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM {schema}.series WHERE minute < (SELECT {schema}.ended_now() / 60000 - $1) ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))";
+    purge_series = "WITH freed AS (
+            DELETE FROM {schema}.series WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM {schema}.series WHERE minute < (SELECT {schema}.ended_now() / 60000 - $1) ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))
+            RETURNING 1
+        )
+        SELECT count(*) FROM freed";
     purge_ended = "SELECT freed, is_left FROM {schema}.purge_ended($1)";
     control_get = "SELECT now_ms, entry_key, entry_version, entry_expires_at, entry_value FROM {schema}.control_get($1)";
     control_list = "SELECT now_ms, entry_key, entry_version, entry_expires_at, entry_value FROM {schema}.control_list($1, $2, $3)";

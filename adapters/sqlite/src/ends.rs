@@ -49,7 +49,7 @@ pub(crate) struct NewEnd {
 #[derive(Debug)]
 pub(crate) struct Freed {
     pub(crate) count: usize,
-    /// Whether nothing that has lapsed was left.
+    /// Whether nothing that has lapsed was left, and no count that is no longer kept.
     pub(crate) is_all: bool,
 }
 
@@ -114,10 +114,10 @@ pub(crate) fn delete(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]
     ids.iter().map(delete).collect()
 }
 
-/// Frees the place of ends that are told no more, until it has taken its time.
+/// Frees the place of ends that are told no more, until it has taken its time, and some counts that are no longer kept.
 pub(crate) fn free(tx: &Tx<'_>, limit: usize) -> Result<Freed> {
     let began = Instant::now();
-    series::free(tx, limit)?;
+    let no_counts_left = series::free(tx)?;
     let limit = limit.min(STEP_ENDS);
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?));
     let lapsed = all(tx.conn, LAPSED, (tx.now.ms, limit_of(limit)), read)?;
@@ -129,5 +129,5 @@ pub(crate) fn free(tx: &Tx<'_>, limit: usize) -> Result<Freed> {
         run(tx.conn, FREE, (part, id))?;
         count += 1;
     }
-    Ok(Freed { count, is_all: is_last_page && left.len() == 0 })
+    Ok(Freed { count, is_all: no_counts_left && is_last_page && left.len() == 0 })
 }

@@ -19,6 +19,9 @@ use crate::now::{Now, moment};
 use crate::series;
 use crate::sql::{all, first, limit_of};
 
+/// The most transactions of one purge in which only counts are left to be freed.
+const MOST_WITHOUT_ENDS: usize = 250;
+
 /// Those in one state: the newest first, before a moment and an id.
 macro_rules! in_state {
     ($code:literal, $bit:literal) => {
@@ -220,11 +223,12 @@ impl LedgerQueueStorage for SqliteQueue {
 
     /// In transactions of about 10 ms, between which others have their turn.
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
-        let mut purged = 0;
-        while purged < limit {
+        let (mut purged, mut without_ends) = (0, 0);
+        while purged < limit && without_ends < MOST_WITHOUT_ENDS {
             let request = Admin::FreeEnds { limit: limit - purged };
             let AdminAnswer::EndsFreed(freed) = self.admin(request, Operation::Inspect).await? else { break };
             purged += freed.count;
+            without_ends += usize::from(freed.count == 0);
             if freed.is_all {
                 break;
             }

@@ -81,7 +81,7 @@
 //! [`purge_ended`](anyqueue::Queue::purge_ended), in transactions of about 10 ms.
 //!
 //! The table `anyqueue_series` has the [counts](anyqueue::Queue::series) of ends: a row for each minute, kind, state, and pair of buckets in which any ended, which each end
-//! changes in its own transaction. The same purge frees those that are older than eight days.
+//! changes in its own transaction. The same purge frees those that are older than eight days, whatever its limit for ends.
 //!
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There

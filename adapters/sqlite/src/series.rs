@@ -27,7 +27,8 @@ pub(crate) const FREE: &str = "DELETE FROM anyqueue_series
         ran_bucket, waited_bucket FROM anyqueue_series INDEXED BY anyqueue_series_minute WHERE minute < ?
         ORDER BY minute LIMIT ? + 0)";
 
-/// How many counters one transaction frees at most.
+/// How many counters one transaction frees at most. It does not depend on how many ends are freed: in a minute in which few end that are kept, many
+/// counters can come.
 const STEP_CELLS: usize = 1000;
 
 /// Counts an end.
@@ -46,10 +47,10 @@ pub(crate) fn count(tx: &Tx<'_>, part: i64, end: &TaskEnd) -> Result<()> {
     run(tx.conn, COUNT, row).map(drop)
 }
 
-/// Frees the counts of minutes that are no longer kept, some at once.
-pub(crate) fn free(tx: &Tx<'_>, limit: usize) -> Result<()> {
+/// Frees the counts of minutes that are no longer kept, some at once. Returns whether those were all.
+pub(crate) fn free(tx: &Tx<'_>) -> Result<bool> {
     let first = number(first_minute_kept(moment(tx.now.ms)));
-    run(tx.conn, FREE, (first, limit_of(limit.min(STEP_CELLS)))).map(drop)
+    Ok(run(tx.conn, FREE, (first, limit_of(STEP_CELLS)))? < STEP_CELLS)
 }
 
 /// What was counted in these minutes: a page of it.

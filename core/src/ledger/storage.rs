@@ -77,7 +77,8 @@ pub trait LedgerQueueStorage: QueueStorage {
     /// [`series`](crate::adapter::Capabilities::series) is declared, each end is counted in the step that stores it, once, by the minute of the moment that it
     /// is stamped with: also one that is [kept for no time](TaskEnd::is_kept), and that of a task whose message becomes a dead letter, neither of which is
     /// stored. One that is [recorded](Self::record_ended) counts if there was none of the task in its generation. Counts are kept for
-    /// [`SERIES_KEPT`](crate::SERIES_KEPT); [`purge_ended`](Self::purge_ended) frees those before, in steps of up to its limit, which its result leaves out.
+    /// [`SERIES_KEPT`](crate::SERIES_KEPT); [`purge_ended`](Self::purge_ended) frees those before, whatever its limit for ends,
+    /// so many in a call that they cannot pile up, and leaves them out of its result.
     ///
     /// Core guarantees: at most [`MAX_PAGE`](crate::MAX_PAGE), a live partition.
     ///

@@ -200,7 +200,8 @@ impl Queue {
     }
 
     /// Frees the place of ends that have been kept for as long as they say, of all partitions, at most `limit`, and returns how many. No answer
-    /// has them any more, purged or not; somebody has to free their place all the same, now and then: a worker does it by itself.
+    /// has them any more, purged or not; somebody has to free their place all the same, now and then: a worker does it by itself. So are
+    /// [counts](Self::series) that are no longer kept, which the limit does not concern and the result leaves out.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ends are kept; else the server's.

@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod counted;
 mod delivery;
 mod fixture;
 mod model;

@@ -7,6 +7,9 @@ use sqlx::Connection;
 
 use crate::common::{Bed, SOON, part, run};
 use crate::ledger::{done, end_new};
+use crate::locks::number;
+
+const KEPT_MINUTES: u64 = 8 * 24 * 60;
 
 async fn counted(queue: &PostgresQueue, p: &PartitionId) -> u64 {
     let cells = queue.series(p, 0..u64::MAX, Page::of(1000)).await.unwrap();
@@ -37,7 +40,7 @@ async fn a_transaction_that_counts_and_does_not_end_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn counts_are_kept_for_their_time_and_then_freed_up_to_the_limit() {
+async fn counts_are_kept_for_their_time_and_then_freed() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     for kind in ["a", "b", "c"] {
@@ -45,11 +48,25 @@ async fn counts_are_kept_for_their_time_and_then_freed_up_to_the_limit() {
         end.kind = Some(kind.into());
         end_new(&queue, &p, 1, &end).await;
     }
-    let minutes = 8 * 24 * 60;
-    bed.run(format!("UPDATE {}.series SET minute = minute - {minutes}", bed.schema)).await;
+    bed.run(format!("UPDATE {}.series SET minute = minute - {KEPT_MINUTES}", bed.schema)).await;
     assert_eq!((queue.purge_ended(10).await.unwrap(), counted(&queue, &p).await), (0, 3));
     // A minute may have passed since.
     bed.run(format!("UPDATE {}.series SET minute = minute - 2", bed.schema)).await;
-    assert_eq!((queue.purge_ended(2).await.unwrap(), counted(&queue, &p).await), (0, 1));
     assert_eq!((queue.purge_ended(2).await.unwrap(), counted(&queue, &p).await), (0, 0));
+}
+
+#[tokio::test]
+async fn one_purge_frees_all_counts_that_are_no_longer_kept_though_few_ends_have_lapsed() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p, schema) = (bed.open().await, part("p"), &bed.schema);
+    end_new(&queue, &p, 3, &done()).await;
+    bed.run(format!(
+        "INSERT INTO {schema}.series SELECT s.minute - {KEPT_MINUTES} - 2 - i / 100, 1, 1, 1, s.part, 0, 1, i % 10, i / 10 % 10, ''
+         FROM generate_series(0, 19999) i, (SELECT part, max(minute) AS minute FROM {schema}.series GROUP BY part) s"
+    ))
+    .await;
+    assert_eq!(queue.purge_ended(5000).await.unwrap(), 0, "counts are no ends");
+    let mut conn = bed.connect().await;
+    let left = number(&mut conn, format!("SELECT sum(tasks)::bigint FROM {schema}.series")).await;
+    assert_eq!(left, 3, "those that are kept");
 }
