@@ -20,13 +20,14 @@ for _, command in ipairs({ { 'RPUSH', key, 1 }, { 'LPUSH', key, 1 }, { 'LLEN', k
     try(unpack(command))
 end
 for _, command in ipairs({ { 'HSET', key, 'f', 1 }, { 'HSETNX', key, 'f', 1 }, { 'HGET', key, 'f' }, { 'HMGET', key, 'f' },
-    { 'HINCRBY', key, 'f', 1 }, { 'HLEN', key }, { 'HKEYS', key }, { 'HSCAN', key, 0 },
-    { 'HRANDFIELD', key, 1 }, { 'HDEL', key, 'f' } }) do
+    { 'HINCRBY', key, 'f', 1 }, { 'HLEN', key }, { 'HEXISTS', key, 'f' }, { 'HKEYS', key }, { 'HGETALL', key }, { 'HSCAN', key, 0 },
+    { 'HRANDFIELD', key, 1 }, { 'EXPIREAT', key, 4102444800 }, { 'HDEL', key, 'f' } }) do
     try(unpack(command))
 end
 for _, command in ipairs({ { 'ZADD', key, 1, 'm' }, { 'ZSCORE', key, 'm' }, { 'ZRANGE', key, 0, 0 }, { 'ZRANGEBYSCORE', key, 0, 1 },
     { 'ZRANGEBYLEX', key, '-', '+' }, { 'ZREVRANGEBYLEX', key, '+', '-' }, { 'ZLEXCOUNT', key, '-', '+' },
-    { 'ZCARD', key }, { 'ZCOUNT', key, 0, 1 }, { 'ZREM', key, 'm' }, { 'ZPOPMIN', key } }) do
+    { 'ZCARD', key }, { 'ZCOUNT', key, 0, 1 }, { 'ZREM', key, 'm' }, { 'ZREMRANGEBYSCORE', key, 2, 3 },
+    { 'ZPOPMIN', key } }) do
     try(unpack(command))
 end
 for _, command in ipairs({ { 'SADD', key, 'm' }, { 'SMISMEMBER', key, 'm' }, { 'SREM', key, 'm' }, { 'SET', key, 1 }, { 'GET', key },

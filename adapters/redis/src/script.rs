@@ -108,3 +108,27 @@ scripts! {
     CONTROL_APPLY = [CONTROL], "control_apply.lua";
     RIGHTS = [], "rights.lua";
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of commands behind this, in a script.
+    fn named<'s>(text: &'s str, begin: &'s str) -> impl Iterator<Item = &'s str> {
+        text.split(begin).skip(1).filter_map(|rest| rest.split('\'').next())
+    }
+
+    #[test]
+    fn whoever_opens_a_queue_is_asked_for_the_right_to_every_command_of_scripts() {
+        let rights = RIGHTS.text();
+        let tried: Vec<_> = named(rights, "{ '").chain(named(rights, "try('")).collect();
+        let mut used = 0;
+        for script in all().into_iter().filter(|script| script.text() != rights) {
+            for command in named(script.text(), "call('").chain(named(script.text(), "write('")) {
+                assert!(tried.contains(&command), "{command} is not tried");
+                used += 1;
+            }
+        }
+        assert!(used > 100, "{used} uses of commands");
+    }
+}

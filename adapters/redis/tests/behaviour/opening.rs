@@ -38,6 +38,10 @@ async fn a_user_without_rights_learns_which_are_missing() {
         (format!("{keys} +@connection"), "info"),
         (format!("{keys} +@connection +info"), "evalsha"),
         (format!("{keys} {rights} -zpopmin -getdel"), "ZPOPMIN, GETDEL"),
+        (
+            format!("{keys} {rights} -hexists -hgetall -expireat -zremrangebyscore"),
+            "HEXISTS, HGETALL, EXPIREAT, ZREMRANGEBYSCORE",
+        ),
         (format!("{keys} {rights} -publish"), "PUBLISH"),
         (format!("~other:* &{}:* {rights}", bed.prefix), "keys"),
     ] {
