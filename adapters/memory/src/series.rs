@@ -1,18 +1,20 @@
 //! Counters of ends, by the minute.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, Range};
 use std::time::SystemTime;
 
 use anyqueue::adapter::{SeriesCell, SeriesKey, TaskEnd, first_minute_kept};
 use anyqueue::{EndState, Page, PartitionId};
 
-/// The most counters. Beyond them the oldest one of the partition that gets a new one goes.
+/// The most counters. Beyond them the oldest one goes, whichever partition has it.
 const MAX_CELLS: usize = 500_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     partitions: HashMap<PartitionId, BTreeMap<SeriesKey, SeriesCell>>,
+    /// The minutes in which something is counted, and where: what has the oldest counter comes first.
+    minutes: BTreeSet<(u64, PartitionId)>,
     cells: usize,
 }
 
@@ -23,15 +25,29 @@ impl Series {
 
     fn count_up_to(&mut self, most: usize, partition: &PartitionId, end: &TaskEnd, now: SystemTime) {
         let cell = SeriesCell::of(end, now);
-        let cells = self.partitions.entry(partition.clone()).or_default();
-        if let Some(there) = cells.get_mut(&cell.key) {
+        let there = self.partitions.get_mut(partition).and_then(|cells| cells.get_mut(&cell.key));
+        if let Some(there) = there {
             return there.add(&cell);
         }
-        if self.cells >= most && cells.pop_first().is_some() {
-            self.cells -= 1;
-        }
-        cells.insert(cell.key.clone(), cell);
+        while self.cells >= most && self.pop_first() {}
+        self.minutes.insert((cell.key.minute, partition.clone()));
+        self.partitions.entry(partition.clone()).or_default().insert(cell.key.clone(), cell);
         self.cells += 1;
+    }
+
+    /// Frees the oldest counter, if there is any.
+    fn pop_first(&mut self) -> bool {
+        let Some((minute, partition)) = self.minutes.first() else { return false };
+        let Some(cells) = self.partitions.get_mut(partition) else { return false };
+        self.cells -= usize::from(cells.pop_first().is_some());
+        let next = cells.first_key_value().map(|(key, _)| key.minute);
+        if next.is_none() {
+            self.partitions.remove(partition);
+        }
+        if next != Some(*minute) {
+            self.minutes.pop_first();
+        }
+        true
     }
 
     pub(crate) fn page(
@@ -51,15 +67,12 @@ impl Series {
 
     /// Frees what is no longer kept, at most so many. Returns how many.
     pub(crate) fn purge(&mut self, now: SystemTime, limit: usize) -> usize {
-        let (first, mut left) = (first_minute_kept(now), limit);
-        for cells in self.partitions.values_mut() {
-            while left > 0 && cells.first_key_value().is_some_and(|(key, _)| key.minute < first) {
-                cells.pop_first();
-                (left, self.cells) = (left - 1, self.cells - 1);
-            }
+        let (first, mut freed) = (first_minute_kept(now), 0);
+        let is_old = |(minute, _): &(u64, PartitionId)| *minute < first;
+        while freed < limit && self.minutes.first().is_some_and(is_old) && self.pop_first() {
+            freed += 1;
         }
-        self.partitions.retain(|_, cells| !cells.is_empty());
-        limit - left
+        freed
     }
 }
 
@@ -100,5 +113,24 @@ mod tests {
         );
         series.purge(after + Duration::from_mins(2), 10);
         assert_eq!((minutes(&series), series.cells, series.partitions.len()), (vec![], 0, 0));
+    }
+
+    #[test]
+    fn there_are_never_more_however_many_partitions_come() {
+        let part = |n: u64| PartitionId::new(&n.to_string()).unwrap();
+        let minute = |n| SystemTime::UNIX_EPOCH + Duration::from_mins(n);
+        let mut series = Series::default();
+        let of = |series: &Series, n| series.page(&part(n), 0..u64::MAX, &Page::of(10)).len();
+        for state in EndState::ALL {
+            series.count_up_to(4, &part(0), &TaskEnd::new(state), minute(7));
+        }
+        for n in 1..=10 {
+            series.count_up_to(4, &part(n), &TaskEnd::new(EndState::Succeeded), minute(7 + n));
+            assert_eq!((series.cells, of(&series, n)), (4, 1));
+        }
+        assert_eq!((6..=10).map(|n| of(&series, n)).collect::<Vec<_>>(), [0, 1, 1, 1, 1], "the oldest go first");
+        assert_eq!((series.partitions.len(), series.minutes.len()), (4, 4));
+        series.count_up_to(4, &part(20), &TaskEnd::new(EndState::Succeeded), minute(1));
+        assert_eq!((series.cells, of(&series, 20)), (4, 1), "a clock that was put back");
     }
 }

@@ -9,7 +9,8 @@
 --
 -- `series:` and a minute since 1970 has the counts of ends of that minute, which the server lets go when their time is over. Each counter is three
 -- fields, each of a letter, the counter's name, and the kind of task: `n` how many, `r` and `w` how long they ran and waited in all, in
--- microseconds. The name is the state and the buckets of both times, a byte each. `series` has the minutes, each with itself as its score.
+-- microseconds. The name is the state and the buckets of both times, a byte each. Once there are too many in a minute, ends of all kinds are counted as if they
+-- had none. `series` has the minutes, each with itself as its score.
 
 local made_ledger
 
@@ -21,6 +22,8 @@ local function ledger()
     local FRONT = 21
     -- For how many minutes counts are kept. Clients know it too.
     local SERIES_KEPT = 8 * 24 * 60
+    -- From so many fields on the ends of a minute are counted without their kinds, which may be as many as tasks.
+    local MOST_FIELDS = 6000
     -- Sums up to this are exact here.
     local MOST_EXACT = 4000000000000000
     -- When what is kept until it is deleted lapses.
@@ -135,6 +138,7 @@ local function ledger()
 
     local minute = math.floor(now_ms / 60000)
     local series, this_series = base .. 'series', base .. 'series:' .. minute
+    local has_room -- for further kinds in this minute
 
     -- What is to be counted of as many ends: of each the name of its counter (3 bytes), its generation (2 bytes), how long it ran and waited (6 bytes each),
     -- and its kind behind a length of 2 bytes.
@@ -165,9 +169,10 @@ local function ledger()
             sums[field] = sum
         end
         for _, one in ipairs(counts) do
-            add('n' .. one.cell, 1)
-            add('r' .. one.cell, one.ran)
-            add('w' .. one.cell, one.waited)
+            local cell = has_room and one.cell or sub(one.cell, 1, 3)
+            add('n' .. cell, 1)
+            add('r' .. cell, one.ran)
+            add('w' .. cell, one.waited)
         end
         for field, sum in pairs(sums) do
             call('HINCRBY', this_series, field, string.format('%.0f', sum))
@@ -199,7 +204,7 @@ local function ledger()
                 brought[i] = ARGV[at]
             end
         end
-        call('HLEN', this_series)
+        has_room = call('HLEN', this_series) < MOST_FIELDS
         call('ZCARD', series)
         for state = 1, 4 do
             call('ZCARD', listed(state))

@@ -151,7 +151,7 @@
 //! | `ended`, `ended:results` | hashes | ends of tasks, by id, and their results |
 //! | `ended:1` … `ended:4` | sorted sets | moments and ids of cancelled, failed, timed out and succeeded tasks, in the order of lists |
 //! | `ended:lapsing` | sorted set | ids of ends, those that came together in one member, by when they lapse |
-//! | `series:` and a minute since 1970 | hash | counts of ends of that minute; the server lets it go after eight days |
+//! | `series:` and a minute since 1970 | hash | counts of ends of that minute, with their kinds up to some 2000 counters; the server lets it go after eight days |
 //! | `series` | sorted set | the minutes with such counts |
 //! | `waits` | string | tells that a pull waits; for three minutes |
 //! | `absent` | none | never exists, but is named by calls in a cluster, so that a server refuses them while it has only a part of the slot's keys |

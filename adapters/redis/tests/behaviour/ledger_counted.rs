@@ -1,9 +1,10 @@
 //! Counts of ends, which the server lets go by itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::LedgerQueueStorage;
-use anyqueue::{Page, SERIES_KEPT};
+use anyqueue::{MessageId, Page, SERIES_KEPT};
 use redis::Value;
 
 use crate::common::{Bed, messages, part, pull, push};
@@ -27,5 +28,36 @@ async fn every_key_of_counts_lapses_soon_after_its_time() {
         let Value::Int(left) = left else { panic!() };
         let left = Duration::from_secs(u64::try_from(left).unwrap());
         assert!(left > SERIES_KEPT && left < SERIES_KEPT + Duration::from_mins(3), "{left:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_minute_of_more_kinds_than_there_is_room_for_counts_the_rest_without_theirs() {
+    // More than are counted in two minutes, should the first end meanwhile.
+    const KINDS: usize = 6000;
+    const MOST_FIELDS: i64 = 6000;
+    const FIELDS: i64 = 3;
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let end = |number: usize| {
+        let mut end = done().with_keep(Some(Duration::ZERO));
+        end.kind = Some(number.to_string().into());
+        (MessageId::new(), Arc::new(end))
+    };
+    let ends: Vec<_> = (0..KINDS).map(end).collect();
+    for some in ends.chunks(1000) {
+        assert!(queue.record_ended(&p, some).await.iter().all(Result::is_ok));
+    }
+    let cells = queue.series(&p, 0..u64::MAX, Page::of(2 * KINDS)).await.unwrap();
+    assert_eq!(cells.iter().map(|cell| cell.tasks).sum::<u64>(), KINDS as u64, "every end counts");
+    let unnamed: u64 = cells.iter().filter(|cell| cell.key.kind.is_none()).map(|cell| cell.tasks).sum();
+    assert!((1..KINDS as u64).contains(&unnamed), "{unnamed} without their kinds");
+    let Value::Array(minutes) = bed.run(&format!("KEYS {}:{{p}}:series:*", bed.prefix)).await else { panic!() };
+    for minute in minutes {
+        let Value::BulkString(key) = minute else { panic!() };
+        let fields = bed.run(&format!("HLEN {}", String::from_utf8(key).unwrap())).await;
+        let Value::Int(fields) = fields else { panic!() };
+        // One call brings up to a thousand.
+        assert!(fields <= MOST_FIELDS + 1001 * FIELDS, "{fields} fields");
     }
 }
