@@ -119,6 +119,9 @@
 //! writing to, which a lock of the transaction that is only tried for says, or else to rows that belong to its connection: nobody waits for another's commit. A
 //! question adds the shards up. Rows are deleted by `purge_ended` once they are older than eight days, up to 250,000 in a call, whatever its limit for ends.
 //!
+//! Ends that are recorded without a settlement, as those of a queue [beside](anyqueue::Beside) this one, take up to 64 advisory locks of the transaction, of their
+//! partition alone: of two that record ends of one task at once, the second waits for the first.
+//!
 //! Reading looks into each table, and locks about a hundred tables and indexes meanwhile: with hundreds of readers at the same moment, raise the server's
 //! `max_locks_per_transaction`.
 //!

@@ -14,7 +14,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::clock::Clock;
 use crate::error::RetryClass;
-use crate::inspect::MAX_PAGE;
 use crate::ledger::TaskEnd;
 use crate::message::MessageId;
 use crate::partition::PartitionId;
@@ -23,6 +22,8 @@ use crate::telemetry;
 
 /// The most facts that wait for the ledger. Beyond them new ones are dropped: the next fact of a task says all that is known of it.
 const MAX_WAITING: usize = 10_000;
+/// The most that one call carries. Ends that settlements wait for may have to wait until it is over.
+const MAX_AT_ONCE: usize = 200;
 /// How long one call to the ledger may take.
 const RECORDED_WITHIN: Duration = Duration::from_secs(10);
 /// The pause after a call that failed. It doubles up to the longest.
@@ -242,7 +243,7 @@ impl Waiting {
         let behind = last.and_then(|last| self.facts.range((Excluded(last.clone()), Unbounded)).next());
         let partition = behind.or_else(|| self.facts.first_key_value())?.0.clone();
         let facts = self.facts.get_mut(&partition)?;
-        let taken: Vec<_> = std::iter::from_fn(|| facts.pop_first()).take(MAX_PAGE).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| facts.pop_first()).take(MAX_AT_ONCE).collect();
         if facts.is_empty() {
             self.facts.remove(&partition);
         }
@@ -307,12 +308,12 @@ mod tests {
     #[test]
     fn partitions_take_turns() {
         let mut waiting = Waiting::default();
-        for id in 0..u32::try_from(2 * MAX_PAGE).unwrap() {
+        for id in 0..u32::try_from(2 * MAX_AT_ONCE).unwrap() {
             assert!(waiting.join(fact("a", id, 0)) && waiting.join(fact("b", id, 0)));
         }
         let (mut last, mut turns) = (None, Vec::new());
         while let Some((partition, taken)) = waiting.take(last.as_ref()) {
-            assert_eq!(taken.len(), MAX_PAGE);
+            assert_eq!(taken.len(), MAX_AT_ONCE);
             turns.push(partition.name().to_owned());
             last = Some(partition);
         }

@@ -49,6 +49,49 @@ BEGIN
     PERFORM count_at(v_now, p_done, v_all, p_parts, p_owners, p_states, p_kinds, p_ran_us, p_waited_us);
 END $$;
 
+-- Until the transaction has ended nobody else records ends of these tasks. The locks are those of a partition, so that many recorded at once in one
+-- hold up no other; at most 64, for which a server's table of locks has room for each connection unless it was set to less; and taken in one order
+-- by transactions of which each is about one partition, so that nobody is locked out. No other lock has a negative number, whatever else has
+-- the first one by chance.
+CREATE FUNCTION lock_ended(p_part integer, p_ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtext(current_schema() || ' ended ' || p_part), l.stripe)
+    FROM (SELECT DISTINCT -1 - (uuid_hash(i.id) & 63) AS stripe FROM unnest(p_ids) AS i(id) ORDER BY 1) l;
+END $$;
+
+-- That of before, for processes of the release before, with the locks of now.
+CREATE OR REPLACE FUNCTION record_ended(
+    p_name text, p_ids uuid[], p_states smallint[], p_keeps_ms bigint[], p_ranks bigint[], p_bodies bytea[], p_results bytea[]
+) RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_part    integer := part_for(p_name, true); -- it is not used by that
+    v_now     bigint;
+    v_greater integer[];
+BEGIN
+    PERFORM lock_ended(v_part, p_ids);
+    PERFORM FROM unnest(p_ids) AS a(id) JOIN message m ON m.part = v_part AND m.id = a.id
+    WHERE m.state <> 3 ORDER BY a.id FOR UPDATE OF m;
+
+    v_now := ended_now();
+    SELECT array_agg(a.n::integer) INTO v_greater
+    FROM unnest(p_ids, p_ranks) WITH ORDINALITY AS a(id, rank, n)
+    LEFT JOIN LATERAL (
+        SELECT e.rank FROM ended e
+        WHERE e.part = v_part AND e.id = a.id AND (e.expires_at IS NULL OR e.expires_at > v_now)
+        ORDER BY e.ended_at DESC, e.ended_us DESC LIMIT 1
+    ) there ON true
+    WHERE there.rank IS NULL OR there.rank < a.rank;
+    IF v_greater IS NULL THEN
+        RETURN;
+    END IF;
+    DELETE FROM ended e USING unnest(v_greater) AS g(n) WHERE e.part = v_part AND e.id = p_ids[g.n];
+    PERFORM store_ended(
+        v_greater, array_fill(v_part, ARRAY[cardinality(p_ids)]), p_ids, array_agg(n), p_states, p_keeps_ms, p_ranks, p_bodies, p_results
+    ) FROM generate_series(1, cardinality(p_ids)) AS n;
+END $$;
+
 -- As record_ended, and counts those of which no end is there, or only one of an earlier generation.
 CREATE FUNCTION record_counted(
     p_name text, p_ids uuid[], p_states smallint[], p_keeps_ms bigint[], p_ranks bigint[], p_bodies bytea[], p_results bytea[],
@@ -65,9 +108,7 @@ DECLARE
     v_greater integer[];
     v_new     integer[];
 BEGIN
-    -- A few locks for all tasks, so that they never fill the server's table of locks; taken in one order.
-    PERFORM pg_advisory_xact_lock(hashtext(current_schema() || ' ended'), l.stripe)
-    FROM (SELECT DISTINCT (uuid_hash(i.id) # v_part) & 63 AS stripe FROM unnest(p_ids) AS i(id) ORDER BY 1) l;
+    PERFORM lock_ended(v_part, p_ids);
     PERFORM FROM unnest(p_ids) AS a(id) JOIN message m ON m.part = v_part AND m.id = a.id
     WHERE m.state <> 3 ORDER BY a.id FOR UPDATE OF m;
 

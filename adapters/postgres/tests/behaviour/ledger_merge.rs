@@ -9,7 +9,8 @@ use sqlx::{AssertSqlSafe, Connection};
 use tokio::task::JoinSet;
 
 use crate::common::{Bed, SOON, part, pull, push, run};
-use crate::ledger::{DAY, count, done, ending, find};
+use crate::ledger::{DAY, count, done, end_new, ending, find};
+use crate::locks::until_locked;
 
 fn at(attempt: u32) -> Arc<TaskEnd> {
     Arc::new(TaskEnd::new(EndState::Failed).with_attempt(attempt).with_keep(Some(DAY * attempt)))
@@ -97,4 +98,49 @@ async fn a_settlement_that_is_just_storing_its_end_is_waited_for() {
     tx.commit().await.unwrap();
     recording.await.unwrap().unwrap();
     assert_eq!((find(&queue, &p, id).await.unwrap().end.attempt, count(&queue, &p).await), (9, 1));
+}
+
+#[tokio::test]
+async fn many_ends_that_are_just_recorded_in_one_partition_keep_no_other_waiting() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p, schema) = (bed.open().await, part("p"), &bed.schema);
+    let mut conn = bed.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    let of_each = |value: &str| format!("array_fill({value}, ARRAY[1000])");
+    let [state, zero, none, kind] = ["1::smallint", "0::bigint", "NULL::bytea", "''::bytea"].map(of_each);
+    let ids = "ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 1000) ORDER BY 1)";
+    let record = format!(
+        "SELECT {schema}.record_counted('q', {ids}, {state}, {zero}, {zero}, {none}, {none}, {kind}, {zero}, {zero})"
+    );
+    run(&mut tx, record).await;
+    let ends: Vec<_> = (0..200).map(|_| (MessageId::new(), at(1))).collect();
+    let recorded = tokio::time::timeout(SOON, queue.record_ended(&p, &ends)).await;
+    assert!(recorded.expect("it waits for nobody").iter().all(Result::is_ok));
+    tx.commit().await.unwrap();
+    assert_eq!(count(&queue, &p).await, 200);
+}
+
+/// Its transaction has not ended yet when the lesser end is recorded.
+#[tokio::test]
+async fn a_process_of_the_release_before_that_is_just_recording_an_end_is_waited_for() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p, schema) = (bed.open().await, part("p"), &bed.schema);
+    end_new(&queue, &p, 1, &done()).await;
+    let (id, mut conn) = (MessageId::new(), bed.connect().await);
+    let mut tx = conn.begin().await.unwrap();
+    let record = format!(
+        "SELECT {schema}.record_ended('p', ARRAY[$1], ARRAY[4::smallint], ARRAY[NULL]::bigint[], ARRAY[$2], ARRAY[$3], '{{}}')"
+    );
+    let end = done().with_attempt(9);
+    let query = sqlx::query(AssertSqlSafe(record)).bind(sqlx::types::Uuid::from_bytes(*id.as_bytes()));
+    let query = query.bind(i64::try_from(end.rank()).unwrap()).bind(end.encode().unwrap());
+    query.execute(&mut *tx).await.unwrap();
+    let recording = tokio::spawn({
+        let (queue, p) = (queue.clone(), p.clone());
+        async move { queue.record_ended(&p, &[(id, at(1))]).await.remove(0) }
+    });
+    tokio::time::timeout(SOON, until_locked(&bed, 1)).await.expect("it waits");
+    tx.commit().await.unwrap();
+    recording.await.unwrap().unwrap();
+    assert_eq!((find(&queue, &p, id).await.unwrap().end.attempt, count(&queue, &p).await), (9, 2));
 }
