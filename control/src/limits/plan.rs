@@ -41,6 +41,8 @@ pub(super) struct Plan {
     pub(super) name: String,
     pub(super) change: Option<Change>,
     part: Option<Part>,
+    /// It is written even if the entry says it already: an earlier change of this process may be on its way still, and must not come after it.
+    regains: bool,
     /// Where the rate stands then, and what of it was taken.
     gcra: Option<(Gcra, usize)>,
     /// Permits are missing, and may be free in so long.
@@ -73,6 +75,7 @@ impl Me {
             name: name.to_owned(),
             change: None,
             part: None,
+            regains: false,
             gcra: None,
             retry_in: None,
             start_in: None,
@@ -81,7 +84,7 @@ impl Me {
         let mut record = record;
         self.plan_cap(stock, &mut record, &mut planned);
         plan_rate(stock, &mut record, &mut planned);
-        if record != before {
+        if record != before || planned.regains {
             let change = Change::put(entry.key.clone(), unchanged(Some(entry)), encode(&record)?);
             planned.change = Some(change);
         }
@@ -96,6 +99,7 @@ impl Me {
             return;
         };
         let (wanted, partition) = (held.wanted, held.partition.clone());
+        let has = held.cap.as_ref().map_or(0, |block| block.size);
         let usage = stock.usage(&partition);
         let (in_use, started, peak) = (count(usage.in_use), count(usage.started), count(usage.peak));
         let need = Need {
@@ -112,12 +116,16 @@ impl Me {
         let now_ms = millis(moment.now);
         let is_old = there.is_none_or(|there| there.until_ms < self.until(now_ms, self.every / 2));
         let differs = there.map(|there| (there.held, there.wanted)) != Some((part.block, missing));
-        let renews = is_old || differs;
+        // Less was to be held, but others changed the entry first: more is held only once that is written.
+        let regains = has < size(part.block);
+        let renews = is_old || differs || regains;
         let fits = !renews || record.holders.hold(self.holder(&who, part, missing, now_ms));
         let part = if fits { part } else { Part { block: 0, ..part } };
+        let missing = need.in_use.saturating_add(need.wanted).saturating_sub(part.block);
         let lapse = record.holders.first_lapse(&self.session, moment.now);
         lower(stock, plan, part, was_lost);
         plan.part = renews.then_some(part);
+        plan.regains = regains && fits;
         plan.retry_in = (missing > 0).then(|| lapse.unwrap_or(Duration::MAX));
     }
 
@@ -139,6 +147,8 @@ impl Me {
 
     /// Takes up what a plan has come to.
     pub(super) fn commit(&self, stock: &mut Stock, plan: &Plan, now: Instant) {
+        let Some(partition) = stock.limits.get(&plan.name).map(|held| held.partition.clone()) else { return };
+        let in_use = stock.in_use(&partition).0;
         let Some(held) = stock.limits.get_mut(&plan.name) else { return };
         if let (Some(part), true) = (plan.part, plan.change.is_some()) {
             self.hold(held, part, plan.moment.sent_at);
@@ -150,7 +160,7 @@ impl Me {
             held.rate = None;
         }
         (held.wanted, held.waiting, held.hint_at) = (0, 0, None);
-        self.pause(held, plan, now);
+        self.pause(held, plan, in_use, now);
     }
 
     fn hold(&self, held: &mut Held, part: Part, sent_at: Instant) {
@@ -165,11 +175,13 @@ impl Me {
     }
 
     /// When to ask again for what is missing.
-    fn pause(&self, held: &mut Held, plan: &Plan, now: Instant) {
+    fn pause(&self, held: &mut Held, plan: &Plan, in_use: usize, now: Instant) {
         held.give_at = Some(now + GIVE_PAUSE);
         held.next_start = plan.start_in.map(|start_in| now + start_in.min(PAUSE).min(self.every));
         let Some(retry_in) = plan.retry_in else {
-            (held.pause, held.next_try) = (Duration::ZERO, None);
+            // More than is held is in use by what was taken meanwhile: it is asked for, but never without a pause.
+            let lacks = held.cap.as_ref().is_some_and(|block| in_use > block.size);
+            (held.pause, held.next_try) = (Duration::ZERO, lacks.then(|| now + PAUSE.min(self.every)));
             return;
         };
         held.pause = (held.pause * 2).clamp(PAUSE.min(self.every), self.every);

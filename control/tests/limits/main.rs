@@ -8,6 +8,7 @@
 )]
 
 mod bed;
+mod calls;
 mod caps;
 mod clocks;
 mod cut;
