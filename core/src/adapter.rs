@@ -21,8 +21,8 @@ pub use crate::exec::Spawner;
 pub use crate::forward::Forward;
 pub use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
 pub use crate::ledger::{
-    Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, LivePage, LiveTasks, SeriesCell,
-    SeriesKey, TaskEnd, first_minute_kept, minute_of,
+    Cancelled, EndedCursor, EndedQuery, EndedTask, Forgotten, LedgerQueueStorage, LivePage, LiveTasks,
+    SeriesCell, SeriesKey, TaskEnd, first_minute_kept, minute_of,
 };
 pub use crate::lifecycle::QueueStorage;
 pub use crate::namespace::Namespace;

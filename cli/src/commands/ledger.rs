@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{PartitionId, Queue};
+use anyqueue::{Forget, PartitionId, Queue};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -33,26 +33,37 @@ pub(crate) struct Purge {
     limit: u64,
 }
 
-/// Forgets what the ledger beside a queue was told of tasks that wait or are dead, and has not heard of since
+/// Forgets what the ledger beside a queue was told of tasks that wait, and has not heard of since
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  anyqueue ledger reconcile mail --older-than 2d --dry-run
   anyqueue ledger reconcile mail --older-than 2d
-  anyqueue ledger reconcile mail --older-than 0s --json
+  anyqueue ledger reconcile mail --older-than 30d --dead --json
 
 For a queue that cannot be browsed, with its ledger at --ledger-url: after the queue was purged, or the ledger restored from a
 backup, the ledger shows tasks that are no longer there. Messages are left alone, and the ledger is told of each again with its
-next event. The age is that of the last event, by this machine's clock. A queue that can be browsed shows itself what waits.")]
+next event. Until then nobody is shown what is there all the same: take a time in which each task that lives has an event.
+
+The age is that of the last event, by this machine's clock; of a task that waits for its time it counts from when it is due.
+Dead letters have no next event: unless --dead is said, they stay, so that they are listed, and can be retried by their ids.
+Say it when they were purged. A queue that can be browsed shows itself what waits.")]
 pub(crate) struct Reconcile {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// How long ago the ledger was told last of what is forgotten
+    /// How long ago the ledger was told last of what is forgotten, or that was due
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
+    /// Also forgets dead letters
+    #[arg(long)]
+    dead: bool,
     /// How many to forget at most
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     limit: u64,
+    /// Only shows how many it would be
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl Ledger {
@@ -80,12 +91,14 @@ impl Purge {
 impl Reconcile {
     async fn run(self, queue: &Queue, output: Output) -> Result {
         let before = SystemTime::now().checked_sub(self.older_than).unwrap_or(SystemTime::UNIX_EPOCH);
-        let forgotten = queue.forget_waiting(&self.queue, before, self.limit).await?;
-        let more = forgotten >= self.limit;
+        let forget = Forget::before(before).with_dead(self.dead).with_limit(self.limit);
+        let count = queue.forget_waiting(&self.queue, &forget.with_dry_run(self.dry_run)).await?;
+        let more = count >= self.limit;
         let note = if more { "; there may be more" } else { "" };
+        let (done, field) = if self.dry_run { ("would forget", "would_forget") } else { ("forgot", "forgotten") };
         output.result(
-            &format!("{}: forgot {forgotten}{note}", self.queue),
-            &json!({ "queue": self.queue.name(), "forgotten": forgotten, "more": more }),
+            &format!("{}: {done} {count}{note}", self.queue),
+            &json!({ "queue": self.queue.name(), field: count, "more": more }),
         )
     }
 }

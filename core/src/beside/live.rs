@@ -13,7 +13,8 @@ use super::facts::Fact;
 use crate::error::{Error, Result};
 use crate::inspect::Page;
 use crate::ledger::{
-    EndState, EndedCursor, EndedQuery, EndedTask, LivePage, LiveTasks, Task, TaskEnd, TaskState, attempts,
+    EndState, EndedCursor, EndedQuery, EndedTask, Forget, Forgotten, LivePage, LiveTasks, Task, TaskEnd,
+    TaskState, attempts,
 };
 use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
@@ -221,21 +222,24 @@ impl LiveTasks for Beside {
         }
     }
 
-    async fn forget_live(&self, partition: &PartitionId, before: SystemTime, limit: usize) -> Result<usize> {
-        let Some(place) = place(partition) else { return Ok(0) };
-        let query = EndedQuery { states: living(), before: Some(before), ..EndedQuery::default() };
-        let facts = self.kept()?.ended(&place, &query, Page::of(limit)).await?;
-        let ids: Vec<_> = facts.iter().map(|fact| fact.id).collect();
-        if !ids.is_empty() {
-            let deleted: Result<Vec<_>> = self.kept()?.delete_ended(&place, &ids).await.into_iter().collect();
-            deleted?;
-        }
-        Ok(ids.len())
+    async fn forget_live(
+        &self,
+        partition: &PartitionId,
+        forget: &Forget,
+        page: Page<EndedCursor>,
+    ) -> Result<Forgotten> {
+        let Some(place) = place(partition) else { return Ok(Forgotten::default()) };
+        self.forget_page(&place, forget, page).await
     }
 }
 
+/// The states as which facts of tasks are stored that wait.
+pub(super) fn waiting() -> Vec<EndState> {
+    [Said::Accepted, Said::Attempted].map(Said::stored).to_vec()
+}
+
 /// The states as which facts of tasks are stored that are not gone.
-fn living() -> Vec<EndState> {
+pub(super) fn living() -> Vec<EndState> {
     [Said::Accepted, Said::Attempted, Said::Dead].map(Said::stored).to_vec()
 }
 

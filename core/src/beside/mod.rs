@@ -3,6 +3,7 @@
 mod again;
 mod ends;
 mod facts;
+mod forget;
 mod live;
 
 use std::collections::{BTreeMap, HashMap};

@@ -26,14 +26,18 @@ pub trait LiveTasks: Send + Sync {
     /// Those tasks by id. One result per id, in order: `None` for one that has ended, or of which nothing is known.
     async fn find_live(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<Option<Task>>>;
 
-    /// Forgets tasks of which it was told last before this moment, by its server's clock, at most `limit`, and returns how many; fewer than `limit` means that
-    /// none is left.
+    /// Looks at a page of those tasks, the one first of which it was told last, and forgets what is meant; or only counts it.
     ///
     /// Core guarantees: at most [`MAX_PAGE`](crate::MAX_PAGE), a live partition.
     ///
     /// # Errors
     /// If the ledger cannot be asked. Some may be forgotten.
-    async fn forget_live(&self, partition: &PartitionId, before: SystemTime, limit: usize) -> Result<usize>;
+    async fn forget_live(
+        &self,
+        partition: &PartitionId,
+        forget: &Forget,
+        page: Page<EndedCursor>,
+    ) -> Result<Forgotten>;
 }
 
 const _: fn(&dyn LiveTasks) = |_| {};
@@ -43,6 +47,59 @@ const _: fn(&dyn LiveTasks) = |_| {};
 pub struct LivePage {
     /// The tasks: perhaps none, though more follow.
     pub tasks: Vec<Task>,
+    /// Where to go on; nothing after the last page.
+    pub next: Option<EndedCursor>,
+}
+
+/// Which tasks a ledger is to forget of which it was told that they wait or are dead: for [`Queue::forget_waiting`](crate::Queue::forget_waiting).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Forget {
+    /// Those of which it was told last before this moment, by its server's clock. One that waits for its time counts as told when it is due: until then
+    /// there is nothing to be told of it.
+    pub before: SystemTime,
+    /// Also dead letters. No event follows of one that is there until somebody puts it back, so that nobody would know of it.
+    pub dead: bool,
+    /// How many at most.
+    pub limit: u64,
+    /// They are counted, and nothing is forgotten.
+    pub dry_run: bool,
+}
+
+impl Forget {
+    /// All that wait, of which it was told last before this moment.
+    #[must_use]
+    pub const fn before(moment: SystemTime) -> Self {
+        Self { before: moment, dead: false, limit: u64::MAX, dry_run: false }
+    }
+
+    /// Sets [`dead`](Self::dead).
+    #[must_use]
+    pub const fn with_dead(mut self, dead: bool) -> Self {
+        self.dead = dead;
+        self
+    }
+
+    /// Sets [`limit`](Self::limit).
+    #[must_use]
+    pub const fn with_limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets [`dry_run`](Self::dry_run).
+    #[must_use]
+    pub const fn with_dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+}
+
+/// What came of a page of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forgotten {
+    /// How many were forgotten, or would be.
+    pub tasks: u64,
     /// Where to go on; nothing after the last page.
     pub next: Option<EndedCursor>,
 }

@@ -19,7 +19,7 @@ pub use end::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd};
 pub use ended::{EndedCursor, EndedQuery, EndedTask};
 pub use filter::TaskFilter;
 pub use keep::Keep;
-pub use live::{LivePage, LiveTasks};
+pub use live::{Forget, Forgotten, LivePage, LiveTasks};
 pub use series::{
     HISTOGRAM_BUCKETS, Histogram, MAX_COUNTED_TIME, MAX_SERIES_STEPS, SERIES_KEPT, SeriesCell, SeriesKey,
     SeriesQuery, SeriesRow, SeriesStep, first_minute_kept, minute_of,

@@ -1,15 +1,14 @@
 //! What a ledger beside the queue is told of a task that goes on, where the queue cannot be browsed.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::ending::{Ending, TaskReport};
 use super::guard;
 use super::handle::Queue;
 use super::shared::Shared;
 use crate::error::Result;
-use crate::inspect::MAX_PAGE;
-use crate::ledger::{EndState, TaskEnd, generation, text};
+use crate::inspect::{MAX_PAGE, Page};
+use crate::ledger::{EndState, Forget, TaskEnd, generation, text};
 use crate::message::{Headers, MessageData, header};
 use crate::partition::IntoPartitionId;
 use crate::status::QueueMessageStatus;
@@ -70,33 +69,29 @@ impl Shared {
 }
 
 impl Queue {
-    /// Forgets what a [ledger beside](crate::Beside) the queue was told of tasks that wait or are dead, of which it was told last before this moment by its server's
-    /// clock; at most `limit`, in steps of at most [`MAX_PAGE`]. For when that is no longer so: the queue was purged, or the ledger restored
-    /// from a backup. Returns how many. The tasks themselves are left alone, and the ledger is told of each again with its next event.
+    /// Forgets what a [ledger beside](crate::Beside) the queue was told of tasks that wait, or are dead if that [is said](Forget::dead), and has not heard of
+    /// since; in steps of at most [`MAX_PAGE`]. For when that is no longer so: the queue was purged, or the ledger restored from a backup. Returns how
+    /// many. The tasks themselves are left alone, and the ledger is told of each again with its next event.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ledger is told of such tasks, as the queue shows them itself or keeps no ends; else the
     /// server's, and what was forgotten before stays so.
-    pub async fn forget_waiting(
-        &self,
-        partition: impl IntoPartitionId,
-        before: SystemTime,
-        limit: u64,
-    ) -> Result<u64> {
+    pub async fn forget_waiting(&self, partition: impl IntoPartitionId, forget: &Forget) -> Result<u64> {
         let partition = partition.into_partition_id()?.live();
-        let mut forgotten = 0;
-        while forgotten < limit {
-            let room = usize::try_from(limit - forgotten).unwrap_or(MAX_PAGE).min(MAX_PAGE);
-            let partition = partition.clone();
+        let (mut forgotten, mut after) = (0, None);
+        while forgotten < forget.limit {
+            let (partition, page) = (partition.clone(), Page::of(MAX_PAGE).after(after));
+            let left = forget.clone().with_limit(forget.limit - forgotten);
             let call = self.ledger(move |ledger| {
                 Box::pin(async move {
                     let refusal = || guard::unsupported("ledger that is told of tasks that wait");
-                    ledger.live_tasks().ok_or_else(refusal)?.forget_live(&partition, before, room).await
+                    ledger.live_tasks().ok_or_else(refusal)?.forget_live(&partition, &left, page).await
                 })
             });
-            let page = call.await?;
-            forgotten += page as u64;
-            if page < room {
+            let done = call.await?;
+            forgotten += done.tasks;
+            after = done.next;
+            if after.is_none() {
                 break;
             }
         }

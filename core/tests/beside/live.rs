@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::{Failed, Processed};
 use anyqueue::{
-    Beside, ErrorKind, Keep, LedgerDown, ManualClock, MessageData, MessageId, Queue, QueueMessageStatus,
+    Beside, ErrorKind, Forget, Keep, LedgerDown, ManualClock, MessageData, MessageId, Queue, QueueMessageStatus,
     Task, TaskFilter, TaskReport, TaskState, header,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
@@ -207,8 +207,9 @@ async fn what_the_ledger_was_told_before_a_moment_can_be_forgotten_and_comes_wit
     while !known(new_id).await {
         tokio::task::yield_now().await;
     }
-    assert_eq!(queue.forget_waiting("jobs", before, 0).await.unwrap(), 0);
-    assert_eq!(queue.forget_waiting("jobs", before, 10).await.unwrap(), 1);
+    let forget = Forget::before(before);
+    assert_eq!(queue.forget_waiting("jobs", &forget.clone().with_limit(0)).await.unwrap(), 0);
+    assert_eq!(queue.forget_waiting("jobs", &forget).await.unwrap(), 1);
     assert_eq!((known(old_id).await, known(new_id).await), (false, true));
     queue.pull("jobs").await.unwrap()[0].settle(Failed).await.unwrap();
     while !known(old_id).await {
@@ -216,7 +217,54 @@ async fn what_the_ledger_was_told_before_a_moment_can_be_forgotten_and_comes_wit
     }
     let shown =
         Queue::builder(Beside::new(Bare::new(&std::sync::Arc::default()), ledger).unwrap()).build().unwrap();
-    assert_eq!(shown.forget_waiting("jobs", before, 1).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(shown.forget_waiting("jobs", &forget).await.unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn what_waits_for_its_time_is_forgotten_so_long_after_it_is_due_and_what_is_dead_only_if_that_is_said() {
+    const DAY: Duration = Duration::from_hours(24);
+    let clock = ManualClock::new();
+    let clocked = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
+    let storage = Beside::new(Bare::new(&std::sync::Arc::default()).blind(), clocked).unwrap();
+    let queue = Queue::builder(storage).ledger(Keep::default()).build().unwrap();
+    let state = async |id| queue.task("jobs", id).await.unwrap().map(|task| task.state);
+    let (dead, later, postponed) = (mail(), mail().with_delay(7 * DAY), mail());
+    let ids = [dead.id(), later.id(), postponed.id()];
+    for (message, status) in [
+        (dead, Some(QueueMessageStatus::poisonous("bad address"))),
+        (later, None),
+        (postponed, Some(QueueMessageStatus::postponed(7 * DAY))),
+    ] {
+        queue.push("jobs", message).await.unwrap();
+        if let Some(status) = status {
+            queue.pull("jobs").wait(SOON).await.unwrap()[0].settle(status).await.unwrap();
+        }
+    }
+    for id in ids {
+        let wanted = if id == ids[0] { TaskState::Failed } else { TaskState::Scheduled };
+        let told = async {
+            while state(id).await != Some(wanted) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, told).await.unwrap();
+    }
+    let forget = async |how: fn(Forget) -> Forget| {
+        let two_days_ago = clock.clock().wall() - 2 * DAY;
+        queue.forget_waiting("jobs", &how(Forget::before(two_days_ago))).await.unwrap()
+    };
+    clock.advance(3 * DAY);
+    assert_eq!(forget(|it| it).await, 0, "two are not due, and one is a dead letter");
+    assert_eq!(forget(|it| it.with_dead(true).with_dry_run(true)).await, 1);
+    assert_eq!(state(ids[0]).await, Some(TaskState::Failed), "it was only counted");
+    assert_eq!(forget(|it| it.with_dead(true)).await, 1);
+    assert_eq!(state(ids[0]).await, None);
+    clock.advance(5 * DAY);
+    assert_eq!(forget(|it| it.with_dead(true)).await, 0, "they have been due for a day");
+    clock.advance(2 * DAY);
+    assert_eq!(forget(|it| it.with_limit(1)).await, 1);
+    assert_eq!(forget(|it| it).await, 1);
+    assert_eq!((state(ids[1]).await, state(ids[2]).await), (None, None));
 }
 
 #[tokio::test]
