@@ -27,7 +27,7 @@ const GONE_KEPT: Duration = Duration::from_mins(10);
 
 /// What a fact says, by the state of the end as which it is stored. Of two with equal counts the later one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+pub(super) enum Said {
     /// It was pushed, or put back from the dead letters.
     Accepted,
     /// It went back to the queue after an attempt.
@@ -39,7 +39,7 @@ enum Said {
 }
 
 impl Said {
-    const fn stored(self) -> EndState {
+    pub(super) const fn stored(self) -> EndState {
         match self {
             Self::Accepted => EndState::Cancelled,
             Self::Attempted => EndState::Failed,

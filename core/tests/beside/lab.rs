@@ -1,7 +1,7 @@
 //! A queue with a ledger beside it, and what can go wrong.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use anyqueue::adapter::{
     Capabilities, Forward, LedgerQueueStorage, PullRequest, QueueStorage, RawDelivery, Settlement, Storage,
@@ -13,6 +13,7 @@ use anyqueue::{
 };
 use anyqueue_memory::MemoryQueue;
 use futures_util::TryStreamExt;
+use tokio::sync::oneshot;
 
 /// A memory queue without a ledger, whose settlements can be cut off before they arrive.
 #[derive(Debug)]
@@ -76,6 +77,37 @@ pub(crate) struct Remote {
     down: Arc<AtomicBool>,
     /// It never returns.
     hangs: Arc<AtomicBool>,
+    gates: Gates,
+}
+
+/// Where calls to the ledger can be held up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gates {
+    /// A page of ends was read.
+    pub(crate) after_page: Arc<Gate>,
+    /// Ends are about to be stored or deleted.
+    pub(crate) before_change: Arc<Gate>,
+}
+
+/// Where whoever comes next is stopped, if somebody is waiting for that.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(Mutex<Option<(oneshot::Sender<()>, oneshot::Receiver<()>)>>);
+
+impl Gate {
+    /// Stops whoever comes next: tells when somebody is there, and lets them go on once the other side is told or dropped.
+    pub(crate) fn close(&self) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
+        let ((here, arrived), (open, opened)) = (oneshot::channel(), oneshot::channel());
+        *self.0.lock().unwrap() = Some((here, opened));
+        (arrived, open)
+    }
+
+    async fn pass(&self) {
+        let closed = self.0.lock().unwrap().take();
+        if let Some((here, opened)) = closed {
+            here.send(()).unwrap();
+            let _ = opened.await;
+        }
+    }
 }
 
 #[async_trait]
@@ -118,6 +150,7 @@ mod remote {
             if self.hangs.load(SeqCst) {
                 std::future::pending::<()>().await;
             }
+            self.gates.before_change.pass().await;
             match self.reach() {
                 Ok(inner) => inner.record_ended(partition, ends).await,
                 Err(error) => vec![Err(error); ends.len()],
@@ -130,7 +163,9 @@ mod remote {
             query: &EndedQuery,
             page: Page<EndedCursor>,
         ) -> Result<Vec<EndedTask>> {
-            self.reach()?.ended(partition, query, page).await
+            let found = self.reach()?.ended(partition, query, page).await;
+            self.gates.after_page.pass().await;
+            found
         }
 
         async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
@@ -149,6 +184,7 @@ mod remote {
         }
 
         async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+            self.gates.before_change.pass().await;
             match self.reach() {
                 Ok(inner) => inner.delete_ended(partition, ids).await,
                 Err(error) => vec![Err(error); ids.len()],
@@ -188,6 +224,7 @@ pub(crate) struct Lab {
     /// It does not return.
     pub(crate) hangs: Arc<AtomicBool>,
     pub(crate) pulls: Arc<AtomicUsize>,
+    pub(crate) gates: Gates,
 }
 
 pub(crate) fn lab(when_down: LedgerDown) -> Lab {
@@ -203,13 +240,19 @@ pub(crate) fn blind_labs(when_down: LedgerDown) -> [Lab; 2] {
 impl Lab {
     fn over(bare: impl Fn(&Arc<AtomicBool>) -> Bare, ledger: MemoryQueue, when_down: LedgerDown) -> Self {
         let (cut, down, hangs) = (Arc::default(), Arc::default(), Arc::default());
+        let gates = Gates::default();
         let bare = bare(&cut);
         let pulls = bare.pulls.clone();
-        let remote = Remote { inner: ledger, down: Arc::clone(&down), hangs: Arc::clone(&hangs) };
+        let remote = Remote {
+            inner: ledger,
+            down: Arc::clone(&down),
+            hangs: Arc::clone(&hangs),
+            gates: gates.clone(),
+        };
         let storage = Beside::new(bare, remote).unwrap().when_down(when_down);
         let queue =
             Queue::builder(storage).ledger(Keep::default()).retry(RetryPolicy::NEVER).build().unwrap();
-        Self { queue, cut, down, hangs, pulls }
+        Self { queue, cut, down, hangs, pulls, gates }
     }
 
     pub(crate) async fn push(&self) -> MessageId {

@@ -268,6 +268,52 @@ async fn what_waits_for_its_time_is_forgotten_so_long_after_it_is_due_and_what_i
 }
 
 #[tokio::test]
+async fn what_is_told_of_a_task_just_as_it_is_forgotten_stays() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    let (dies, unheard) = (lab.push_message(mail()).await, lab.push_message(mail().with_delay(HOUR)).await);
+    for id in [dies, unheard] {
+        lab.once(id, |_| true).await;
+    }
+    let tomorrow = Forget::before(std::time::SystemTime::now() + 24 * HOUR);
+    let (about_to, go_on) = lab.gates.before_change.close();
+    let forgetting = lab.queue.forget_waiting("jobs", &tomorrow);
+    let telling = async {
+        about_to.await.unwrap();
+        other.settle_next(QueueMessageStatus::poisonous("bad address")).await;
+        other.once(dies, |task| task.state == TaskState::Failed).await;
+        go_on.send(()).unwrap();
+    };
+    let both = async { tokio::join!(forgetting, telling) };
+    let (forgotten, ()) = tokio::time::timeout(SOON, both).await.unwrap();
+    assert_eq!(forgotten.unwrap(), 1, "the one of which nothing was told meanwhile");
+    let task = other.queue.task("jobs", dies).await.unwrap().expect("it is a dead letter");
+    assert_eq!((task.state, task.reason.as_deref()), (TaskState::Failed, Some("bad address")));
+    assert_eq!(other.state(unheard).await, None);
+}
+
+#[tokio::test]
+async fn what_others_have_deleted_just_before_it_is_forgotten_is_counted_once() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    for _ in 0..3 {
+        let id = lab.push_message(mail()).await;
+        lab.once(id, |_| true).await;
+    }
+    let tomorrow = Forget::before(std::time::SystemTime::now() + 24 * HOUR);
+    let (read, go_on) = lab.gates.after_page.close();
+    let forgetting = lab.queue.forget_waiting("jobs", &tomorrow);
+    let deleting = async {
+        read.await.unwrap();
+        let forgotten = other.queue.forget_waiting("jobs", &tomorrow.clone().with_limit(2)).await.unwrap();
+        go_on.send(()).unwrap();
+        forgotten
+    };
+    let both = async { tokio::join!(forgetting, deleting) };
+    let (one, two) = tokio::time::timeout(SOON, both).await.unwrap();
+    assert_eq!((one.unwrap(), two), (1, 2));
+    assert!(other.listed().await.is_empty());
+}
+
+#[tokio::test]
 async fn a_name_that_facts_have_is_refused_and_one_without_room_for_them_has_none() {
     let [lab, _] = blind_labs(LedgerDown::Hold);
     let refused = lab.queue.push("jobs.-live", mail()).await.unwrap_err();
