@@ -63,7 +63,8 @@ impl Guard {
         Ok((access, entered))
     }
 
-    /// What a request says itself counts more than the connection that it comes on: a token, then a session, then a certificate.
+    /// What a request says itself counts more than the connection that it comes on: a token, then a session, then a certificate. Who means to say who they are and
+    /// does not manage to is nobody, lest they act as somebody else than they think.
     async fn caller(
         &self,
         need: Need,
@@ -74,8 +75,8 @@ impl Guard {
         if need == Need::Open || app.keys.is_open() {
             return Ok(Some(Arc::new(Access::everything(Who::Anybody))));
         }
-        if let Some(token) = bearer(headers) {
-            return app.keys.of(token).await;
+        if headers.contains_key(header::AUTHORIZATION) {
+            return app.keys.of(bearer(headers).ok_or_else(no_token)?).await;
         }
         if let Some(access) = session(headers).and_then(|name| app.sessions.of(name))
             && app.keys.still(&access).await?
@@ -100,16 +101,25 @@ fn unknown(certificate: Option<&Fingerprint>) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
 }
 
+/// What is said in place of a token.
+fn no_token() -> Problem {
+    let text = "the header Authorization holds no token: send Authorization: Bearer <token>, once, or leave it out";
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
+}
+
 /// Whether a page of another site has a browser ask. The browser shows a certificate all the same, where it would keep back the cookie of a session.
 fn is_of_another_page(headers: &HeaderMap) -> bool {
     let from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     from.is_some_and(|from| from != b"same-origin" && from != b"none")
 }
 
+/// The token that is said, if it is one, and once.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = said.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (said, another) = (all.next()?, all.next());
+    let (scheme, token) = said.to_str().ok()?.split_once(' ')?;
+    let is_bearer = another.is_none() && scheme.eq_ignore_ascii_case("bearer");
+    Some(token.trim()).filter(|token| is_bearer && !token.is_empty())
 }
 
 fn session(headers: &HeaderMap) -> Option<&str> {
@@ -119,10 +129,11 @@ fn session(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
-/// Whether a person asks, to whom a page says more than a problem.
+/// Whether a person asks, to whom a page says more than a problem. Not with a token: entering would not help while it is sent along.
 fn wants_page(request: &Request) -> bool {
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    !request.uri().path().starts_with("/v1/") && accept.is_some_and(|accept| accept.contains("text/html"))
+    let has_token = request.headers().contains_key(header::AUTHORIZATION);
+    !has_token && !request.uri().path().starts_with("/v1/") && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// The host that is asked for, with its port.

@@ -181,6 +181,23 @@ async fn what_a_request_says_itself_counts_more_than_the_certificate_of_its_conn
     let session = format!("cookie: {}\r\n", cookie.split(';').next().unwrap());
     assert_eq!(known.status(Some(&mailer), OTHERS, &session).await, 200, "a session is said, too");
     assert_eq!(known.status(Some(&mailer), LOOK, &session).await, 403);
+    // What is meant to say who asks, and does not, leaves nobody: not whoever the session or the certificate is.
+    for said in [
+        "authorization: Bearer\r\n",
+        "authorization: Bearer  \r\n",
+        "authorization:\r\n",
+        "authorization: Basic bWFpbGVyOng=\r\n",
+        "authorization: Bearer t\u{f6}ken\r\n",
+        &format!("authorization: {other}\r\n"),
+        &bearer(&other).repeat(2),
+    ] {
+        let answer = known.ask(Some(&mailer), LOOK, said).await;
+        assert!(status(&answer) == 401 && answer.contains("holds no token"), "{said:?}: {answer}");
+        assert_eq!(known.status(Some(&mailer), OTHERS, &format!("{said}{session}")).await, 401, "{said:?}");
+        let person = format!("accept: text/html\r\n{said}");
+        let answer = known.status(Some(&mailer), "GET /partitions/mail", &person).await;
+        assert_eq!(answer, 401, "entering would not help: {said:?}");
+    }
     let ended = "cookie: anyqueue_session=00000000000000000000000000000000\r\n";
     assert_eq!(known.status(Some(&mailer), LOOK, ended).await, 200, "one that has ended says nothing");
 }
