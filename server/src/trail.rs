@@ -60,6 +60,10 @@ impl Trail {
         if let Who::Token(token) = &access.who {
             call = call.with_token(&token.name);
         }
+        if let Some(certificate) = &access.certificate {
+            // Several can stand for one token.
+            notes.detail("certificate", certificate);
+        }
         if let Some(Peer(address)) = peer {
             call = call.with_from(&address.to_string());
         }

@@ -110,13 +110,28 @@ async fn a_certificate_that_stands_for_a_token_is_as_good_as_it_and_no_better() 
 }
 
 #[tokio::test]
-async fn the_audit_trail_names_the_token_that_a_certificate_stands_for() {
+async fn the_audit_trail_names_the_token_and_the_certificate_that_was_shown_for_it() {
     let known = Known::new(ClientCertificates::Required).await;
     let mailer = known.bound("mailer").await;
-    assert_eq!(known.status(Some(&mailer), PAUSE, "content-length: 0\r\n").await, 200);
+    let renewed = known.authority.client("renewed").await.unwrap();
+    let fingerprints = [&mailer, &renewed].map(|it| fingerprint_of(&it.certificate).unwrap());
+    assert_eq!(known.tokens.bind("mailer", &fingerprints[1]).await.unwrap(), Bound::Done);
+    let empty = "content-length: 0\r\n";
+    for (shown, headers) in [(&mailer, ""), (&renewed, ""), (&mailer, &*bearer(ADMIN))] {
+        assert_eq!(known.status(Some(shown), PAUSE, &format!("{empty}{headers}")).await, 200);
+    }
     let entries = Audit::new(known.bed.queue.control().unwrap()).list(None, 9).await.unwrap().entries;
-    let entry = &entries[0];
-    assert_eq!((entry.token.as_deref(), entry.path.as_str()), (Some("mailer"), "/v1/partitions/mail/pause"));
+    let said: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            assert_eq!(entry.path, "/v1/partitions/mail/pause");
+            let details = entry.outcome.iter().flat_map(|outcome| &outcome.details);
+            let mut certificates = details.filter(|(name, _)| name == "certificate");
+            (entry.token.as_deref(), certificates.next().map(|(_, sha256)| sha256.clone()))
+        })
+        .collect();
+    let [old, new] = fingerprints.map(|it| Some(it.to_string()));
+    assert_eq!(said, [(None, None), (Some("mailer"), new), (Some("mailer"), old)], "the newest first");
 }
 
 #[tokio::test]
