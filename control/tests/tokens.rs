@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
-use anyqueue::control::{Change, ControlStore, Expect, Key};
-use anyqueue::{ErrorKind, Queue};
-use anyqueue_control::tokens::{Bound, Fingerprint, Right, Rights, TokenInfo, Tokens};
-use anyqueue_memory::MemoryQueue;
+use anyqueue::control::{Change, ControlStore, Expect, Key, MAX_CONTROL_CHANGES};
+use anyqueue::{ErrorKind, ManualClock, Queue};
+use anyqueue_control::tokens::{
+    Bound, Fingerprint, MAX_CERTIFICATES, Right, Rights, TokenInfo, Tokens,
+};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
 fn store() -> ControlStore {
     Queue::new(MemoryQueue::new()).unwrap().control().unwrap()
@@ -152,18 +154,62 @@ async fn a_certificate_stands_for_nobody_once_its_token_is_deleted_or_another_of
     assert_eq!(tokens.bind("ops", &certificate).await.unwrap(), Bound::Done, "it is written anew");
 }
 
+/// A store whose time a test sets.
+fn clocked() -> (ManualClock, ControlStore) {
+    let clock = ManualClock::new();
+    let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
+    (clock, Queue::new(memory).unwrap().control().unwrap())
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
 #[tokio::test]
 async fn a_certificate_stands_for_its_token_for_as_long_as_that_counts() {
-    let tokens = Tokens::new(store());
-    let certificate = Fingerprint::of(b"x");
-    tokens.create("short", &reads(), Some(Duration::from_millis(1))).await.unwrap().unwrap();
+    let (clock, store) = clocked();
+    let tokens = Tokens::new(store);
+    let (certificate, another) = (Fingerprint::of(b"x"), Fingerprint::of(b"y"));
+    tokens.create("short", &reads(), Some(HOUR)).await.unwrap().unwrap();
     assert_eq!(tokens.bind("short", &certificate).await.unwrap(), Bound::Done);
-    let gone = async {
-        while name_of(&tokens, &certificate).await.is_some() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), gone).await.unwrap();
+    assert_eq!(name_of(&tokens, &certificate).await.as_deref(), Some("short"));
+    clock.advance(HOUR);
+    assert_eq!(name_of(&tokens, &certificate).await, None);
+    for certificate in [&certificate, &another] {
+        assert_eq!(tokens.bind("short", certificate).await.unwrap(), Bound::Expired);
+        assert_eq!(name_of(&tokens, certificate).await, None);
+    }
     tokens.create("ci", &reads(), None).await.unwrap().unwrap();
     assert_eq!(tokens.bind("ci", &certificate).await.unwrap(), Bound::Done, "it is free");
+}
+
+#[tokio::test]
+async fn bindings_that_stand_for_nobody_make_room_for_others_and_no_others_do() {
+    let (clock, store) = clocked();
+    let tokens = Tokens::new(store.clone());
+    let key = |certificate: &Fingerprint| Key::new(format!("certificate/{certificate}")).unwrap();
+    let numbered = |number: usize| Fingerprint::of(&number.to_be_bytes());
+    for (name, valid, certificate) in [("gone", None, 0), ("short", Some(HOUR), 1), ("ci", None, 2)] {
+        tokens.create(name, &reads(), valid).await.unwrap().unwrap();
+        assert_eq!(tokens.bind(name, &numbered(certificate)).await.unwrap(), Bound::Done);
+    }
+    let binding = async |number| store.get(&key(&numbered(number))).await.unwrap().value;
+    let (gone, alive) = (binding(0).await.unwrap().value, binding(2).await.unwrap().value);
+    assert!(tokens.delete("gone").await.unwrap());
+    // As if somebody had bound it just as the token was deleted; one is damaged; and as many more as there is room for.
+    let put = |number, value| Change::put(key(&numbered(number)), Expect::Absent, value);
+    let rest = (4..MAX_CERTIFICATES).map(|number| put(number, alive.clone()));
+    let all: Vec<_> = [put(0, gone), put(3, "{".into())].into_iter().chain(rest).collect();
+    for some in all.chunks(MAX_CONTROL_CHANGES) {
+        store.apply_all(some.to_vec()).await.unwrap();
+    }
+    let bind = async |number| tokens.bind("ci", &numbered(MAX_CERTIFICATES + number)).await;
+    assert_eq!(bind(0).await.unwrap(), Bound::Done);
+    assert!(binding(0).await.is_none(), "the one of the token that is gone made room");
+    assert_eq!(bind(1).await.unwrap_err().kind(), ErrorKind::Full);
+    clock.advance(HOUR);
+    assert_eq!(bind(1).await.unwrap(), Bound::Done);
+    assert!(binding(1).await.is_none(), "the one of the token whose time is over did");
+    assert_eq!(bind(2).await.unwrap_err().kind(), ErrorKind::Full);
+    assert!(binding(3).await.is_some(), "what cannot be read is left");
+    let counting = tokens.certificates().await.unwrap();
+    assert_eq!(counting.len(), MAX_CERTIFICATES - 1, "all others stand for their token");
 }

@@ -182,6 +182,12 @@ async fn bind(tokens: &Store, name: &str, certificate: &Fingerprint, output: Out
             output.note(&format!("there is no token {name}: see `anyqueue tokens list`"));
             return Err(Failure::Nothing);
         }
+        Bound::Expired => {
+            let text = format!(
+                "the token {name} has expired, so that its certificates stand for nobody: delete it and create it anew, or bind another"
+            );
+            return Err(Failure::Failed(text));
+        }
         Bound::Taken(other) => {
             let text = format!("the certificate {certificate} stands for the token {other}: unbind it first");
             return Err(Failure::Failed(text));

@@ -150,6 +150,9 @@ async fn a_certificate_stands_for_a_token_that_nobody_is_told() {
     assert_eq!(listed[1]["certificates"], json!([]));
     bed.ok(&["tokens", "unbind", &one]).await;
     bed.run(&["tokens", "unbind", &one]).await.ended_with(4);
+    bed.ok(&["tokens", "create", "short", "--right", "push", "--valid-for", "1ms"]).await;
+    let late = bed.run(&["tokens", "bind", "short", &one]).await.ended_with(1);
+    assert!(late.err.contains("short has expired") && late.err.contains("create it anew"), "{late:?}");
     for bad in ["", "0a", "missing.crt"] {
         bed.run(&["tokens", "bind", "ops", bad]).await.ended_with(2);
     }

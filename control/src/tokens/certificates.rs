@@ -3,11 +3,13 @@
 //! Each is one entry of the store, `certificate/<fingerprint>`, with the name and the digest of its token. The token's entry knows nothing of it, and is what
 //! says whether it counts: one that is deleted, or created anew under its name, has no certificates.
 
-use anyqueue::control::{Applied, Change, Entry, Key};
+use std::time::SystemTime;
+
+use anyqueue::control::{Applied, Change, Entry, Key, MAX_CONTROL_CHANGES};
 use anyqueue::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::name::key_of;
+use super::name::{TOKENS, key_of, name_of};
 use super::record::Record;
 use super::{Fingerprint, TokenInfo, Tokens};
 use crate::entry::{FORMAT, decode, encode, unchanged};
@@ -36,6 +38,8 @@ pub enum Bound {
     Done,
     /// There is no such token.
     NoToken,
+    /// The token's time is over, so that it would stand for nobody: create another one, of this name once that is deleted, and bind it to that.
+    Expired,
     /// It stands for another token, of this name: unbind it first.
     Taken(String),
 }
@@ -44,11 +48,16 @@ impl Tokens {
     /// Has a certificate stand for a token, besides those that do already: for as long as the token counts, and until it is [unbound](Self::unbind).
     ///
     /// # Errors
-    /// [`Full`](ErrorKind::Full) if there are [`MAX_CERTIFICATES`], [`Unavailable`](ErrorKind::Unavailable) if somebody else binds it at the same time, or the
+    /// [`Full`](ErrorKind::Full) if there are [`MAX_CERTIFICATES`] that stand for tokens which count, [`Unavailable`](ErrorKind::Unavailable) if somebody else binds it at the same time, or the
     /// server's.
     pub async fn bind(&self, name: &str, certificate: &Fingerprint) -> Result<Bound> {
         let key = binding_key(certificate)?;
-        let Some(token) = self.get(name).await? else { return Ok(Bound::NoToken) };
+        let found = self.store.get(&key_of(name)?).await?;
+        let Some(token) = found.value else { return Ok(Bound::NoToken) };
+        let token = Record::of(&token)?.info(name);
+        if token.is_expired(found.now) {
+            return Ok(Bound::Expired);
+        }
         let there = self.store.get(&key).await?.value;
         // One that cannot be read stands for nobody.
         match self.token_of(there.as_ref()).await {
@@ -58,7 +67,7 @@ impl Tokens {
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
             Err(error) => return Err(error),
         }
-        if there.is_none() && self.bindings().await?.len() >= MAX_CERTIFICATES {
+        if there.is_none() && !self.has_room().await? {
             let text = format!("{MAX_CERTIFICATES} certificates stand for tokens: unbind one first");
             return Err(Error::new(ErrorKind::Full, text));
         }
@@ -117,6 +126,29 @@ impl Tokens {
         Ok(())
     }
 
+    /// Whether one more can be bound. If not, those that stand for nobody are deleted first: their tokens have expired, are gone or others of their names. What cannot be
+    /// read is left: a newer release may know better.
+    async fn has_room(&self) -> Result<bool> {
+        let bindings = self.bindings().await?;
+        if bindings.len() < MAX_CERTIFICATES {
+            return Ok(true);
+        }
+        // Listed later than the bindings, so that the token of each is among them.
+        let tokens = self.store.list_all(TOKENS, super::MAX_LISTED).await?;
+        let dead = bindings.iter().filter(|entry| {
+            read(entry).is_some_and(|(binding, _)| stands_for_nobody(&binding, &tokens.value, tokens.now))
+        });
+        let changes: Vec<_> =
+            dead.map(|entry| Change::delete(entry.key.clone(), unchanged(Some(entry)))).collect();
+        let mut left = bindings.len();
+        for some in changes.chunks(MAX_CONTROL_CHANGES) {
+            let applied = self.store.apply_all(some.to_vec()).await?.value;
+            // One that is not there any more, somebody else has deleted.
+            left -= applied.iter().filter(|one| matches!(one, Applied::Done | Applied::Conflict(None))).count();
+        }
+        Ok(left < MAX_CERTIFICATES)
+    }
+
     async fn bindings(&self) -> Result<Vec<Entry>> {
         Ok(self.store.list_all(CERTIFICATES, MAX_LISTED).await?.value)
     }
@@ -130,6 +162,18 @@ impl Tokens {
         let info = Record::of(&token)?.info(&binding.token);
         Ok((info.fingerprint() == binding.sha256 && !info.is_expired(found.now)).then_some(info))
     }
+}
+
+/// Whether the token of a binding does not count, of all that there are now. In doubt, as it cannot be read, it may.
+fn stands_for_nobody(binding: &Binding, tokens: &[Entry], now: SystemTime) -> bool {
+    let token = tokens.iter().find(|entry| name_of(&entry.key) == binding.token);
+    let counts = |token: &Entry| {
+        Record::of(token).map_or(true, |record| {
+            let info = record.info(&binding.token);
+            info.fingerprint() == binding.sha256 && !info.is_expired(now)
+        })
+    };
+    !token.is_some_and(counts)
 }
 
 fn read(entry: &Entry) -> Option<(Binding, Fingerprint)> {

@@ -160,7 +160,7 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
         (status = 204, description = "It stands for the token."),
         (status = 400, description = "This is no SHA-256.", body = Problem),
         (status = 404, description = "There is no such token.", body = Problem),
-        (status = 409, description = "It stands for another token.", body = Problem)
+        (status = 409, description = "It stands for another token, or this one has expired.", body = Problem)
     )
 )]
 pub(crate) async fn bind(
@@ -171,6 +171,9 @@ pub(crate) async fn bind(
     match store(&app)?.bind(&name, &sha256.parse::<Fingerprint>()?).await? {
         Bound::Done => Ok(StatusCode::NO_CONTENT),
         Bound::NoToken => Err(unknown(&name)),
+        Bound::Expired => Err(conflict(
+            "the token has expired, so that its certificates stand for nobody: delete it and create it anew, or bind another",
+        )),
         Bound::Taken(other) => {
             Err(conflict(&format!("it stands for the token {other:?}: unbind it there first")))
         }

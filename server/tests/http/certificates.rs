@@ -367,6 +367,14 @@ async fn certificates_are_bound_and_unbound_over_http() {
     assert_eq!(change("DELETE", "mailer", &sha256).await, 204);
     assert_eq!(change("DELETE", "mailer", &sha256).await, 404);
     assert_eq!(change("PUT", "other", &sha256).await, 204, "it is free");
+    let short = json!({ "rights": ["push"], "partitions": ["mail"], "valid_for_ms": 1 });
+    ask(&bed, ADMIN, "PUT", "/v1/tokens/short", &short).await.ok();
+    let expired = async {
+        while change("PUT", "short", &"0b".repeat(32)).await != 409 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, expired).await.expect("it is refused once its time is over");
 }
 
 #[tokio::test]
