@@ -153,16 +153,16 @@ fn micros(times: &Histogram, percent: u8) -> Option<u64> {
     times.below(percent).map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A bound for people, in one unit.
+/// A bound for people, in one unit. It is a bound: what is rounded is rounded up.
 fn below(times: &Histogram, percent: u8) -> String {
     let Some(time) = times.below(percent) else {
         return if times.count() == 0 { "-".to_owned() } else { "over 3 days".to_owned() };
     };
-    let in_unit = |unit: Duration| time.as_nanos() / unit.as_nanos();
+    let in_unit = |unit: Duration| time.as_nanos().div_ceil(unit.as_nanos());
     match time {
-        time if time < Duration::from_millis(10) => format!("{}us", time.as_micros()),
-        time if time < Duration::from_secs(10) => format!("{}ms", time.as_millis()),
-        time if time < Duration::from_mins(10) => format!("{}s", time.as_secs()),
+        time if time < Duration::from_millis(10) => format!("{}us", in_unit(Duration::from_micros(1))),
+        time if time < Duration::from_secs(10) => format!("{}ms", in_unit(Duration::from_millis(1))),
+        time if time < Duration::from_mins(10) => format!("{}s", in_unit(Duration::from_secs(1))),
         time if time < Duration::from_hours(10) => format!("{}m", in_unit(Duration::from_mins(1))),
         _ => format!("{}h", in_unit(Duration::from_hours(1))),
     }
@@ -246,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn bounds_have_one_unit_for_people() {
+    fn bounds_have_one_unit_for_people_and_are_never_less_than_they_are() {
         let told = [0, 13, 14, 23, 24, 29, 30, 35, 36, 38].map(|bucket| {
             let mut times = Histogram::default();
             times.add(bucket, 1);
             below(&times, 50)
         });
-        let wanted = ["1us", "8192us", "16ms", "8388ms", "16s", "536s", "17m", "572m", "19h", "76h"];
+        let wanted = ["1us", "8192us", "17ms", "8389ms", "17s", "537s", "18m", "573m", "20h", "77h"];
         assert_eq!(told, wanted);
     }
 }
