@@ -1,5 +1,6 @@
 //! Connections: as many as there is room for, and none that keeps its place by saying nothing, or by reading nothing.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,6 @@ use anyqueue_control::tokens::Fingerprint;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConnection;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::peer::{Peer, Routed};
 use crate::stall::Stall;
@@ -30,6 +31,10 @@ const MAX_STREAMS: u32 = 100;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long requests may take that are under way when the service ends.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long a certificate is believed that a client showed as it connected. Then it has to be shown anew, on another connection, where its time is looked at again.
+const BELIEVED: Duration = Duration::from_hours(1);
+/// How long requests may take that are under way then, before they are cut: one that goes on for good, or a client that asks on all the same, would be believed for good.
+const LAST_REQUESTS: Duration = Duration::from_mins(10);
 
 /// What clients are given.
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +55,20 @@ pub(crate) async fn serve(
 ) {
     let Room { most, patience } = room;
     let room = Arc::new(Semaphore::new(most));
-    let open = GracefulShutdown::new();
+    let open = TaskTracker::new();
     let talk =
         Arc::new(Talk { protocol: protocol(), router, acceptor: tls.as_ref().map(Tls::acceptor), patience });
     loop {
         let Some((stream, place)) = next(&listener, &room, &end).await else { break };
-        let (talk, watcher, end) = (talk.clone(), open.watcher(), end.clone());
-        tokio::spawn(async move {
-            talk.with(stream, watcher, &end).await;
+        let (talk, end) = (talk.clone(), end.clone());
+        open.spawn(async move {
+            talk.with(stream, &end).await;
             drop(place);
         });
     }
     drop(listener);
-    if tokio::time::timeout(DRAIN, open.shutdown()).await.is_err() {
+    open.close();
+    if tokio::time::timeout(DRAIN, open.wait()).await.is_err() {
         tracing::warn!("requests are still under way; the service ends without them");
     }
 }
@@ -76,12 +82,12 @@ struct Talk {
 }
 
 impl Talk {
-    async fn with(&self, stream: TcpStream, watcher: Watcher, end: &CancellationToken) {
+    async fn with(&self, stream: TcpStream, end: &CancellationToken) {
         // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
         let _ = stream.set_nodelay(true);
         let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
         let stream = Stall::new(stream, self.patience);
-        let Some(acceptor) = &self.acceptor else { return self.over(stream, peer, None, watcher).await };
+        let Some(acceptor) = &self.acceptor else { return self.over(stream, peer, None, end).await };
         let agreed = tokio::time::timeout(HEADER_DEADLINE.min(self.patience), acceptor.accept(stream));
         let agreed = tokio::select! {
             biased;
@@ -92,7 +98,7 @@ impl Talk {
         match agreed {
             Ok(Ok(stream)) => {
                 let certificate = shown(stream.get_ref().1);
-                self.over(stream, peer, certificate, watcher).await;
+                self.over(stream, peer, certificate, end).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on a key"),
             Err(_) => tracing::debug!("a client did not agree on a key in time"),
@@ -104,13 +110,34 @@ impl Talk {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Option<Peer>,
         certificate: Option<Fingerprint>,
-        watcher: Watcher,
+        end: &CancellationToken,
     ) {
         let service = TowerToHyperService::new(Routed { router: self.router.clone(), peer, certificate });
-        let connection = self.protocol.serve_connection(TokioIo::new(stream), service).into_owned();
-        if let Err(error) = watcher.watch(connection).await {
+        let mut connection = pin!(self.protocol.serve_connection(TokioIo::new(stream), service).into_owned());
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = until_no_more(certificate.is_some(), end) => {
+                // The client is told, and what is under way may finish.
+                connection.as_mut().graceful_shutdown();
+                match certificate {
+                    None => connection.await,
+                    Some(_) => tokio::time::timeout(LAST_REQUESTS, connection).await.unwrap_or(Ok(())),
+                }
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "a connection ended");
         }
+    }
+}
+
+/// Waits until a connection is to ask nothing more: the service ends, or the certificate that was shown on it is believed no longer.
+async fn until_no_more(has_certificate: bool, end: &CancellationToken) {
+    if has_certificate {
+        let _ = tokio::time::timeout(BELIEVED, end.cancelled()).await;
+    } else {
+        end.cancelled().await;
     }
 }
 
@@ -156,5 +183,112 @@ async fn next(
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
+
+    /// A client that is connected, and has shown this.
+    fn client(certificate: Option<Fingerprint>) -> DuplexStream {
+        let late = || async {
+            sleep(BELIEVED + LAST_REQUESTS / 2).await;
+            "late"
+        };
+        let router = Router::new()
+            .route("/", get(|| async { "here" }))
+            .route("/late", get(late))
+            .route("/never", get(std::future::pending::<()>));
+        let talk = Talk { protocol: protocol(), router, acceptor: None, patience: HEADER_DEADLINE };
+        let (client, server) = duplex(1 << 16);
+        tokio::spawn(async move { talk.over(server, None, certificate, &CancellationToken::new()).await });
+        client
+    }
+
+    fn certificate() -> Fingerprint {
+        Fingerprint::of(b"shown")
+    }
+
+    async fn ask(client: &mut DuplexStream, path: &str) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        // Who has hung up is noticed as the answer is read.
+        let _ = client.write_all(request.as_bytes()).await;
+    }
+
+    /// Asks again and again, and returns for how long there was an answer, up to this.
+    async fn answered(client: &mut DuplexStream, most: Duration) -> Duration {
+        let begun = Instant::now();
+        while begun.elapsed() < most {
+            ask(client, "/").await;
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"here") {
+                if client.read_buf(&mut answer).await.unwrap() == 0 {
+                    return begun.elapsed();
+                }
+            }
+            sleep(HEADER_DEADLINE / 2).await;
+        }
+        begun.elapsed()
+    }
+
+    fn is_after(time: Duration, wanted: Duration) -> bool {
+        (wanted..wanted + 2 * HEADER_DEADLINE).contains(&time)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_certificate_has_to_be_shown_anew_once_it_was_believed_for_long_enough() {
+        let time = answered(&mut client(Some(certificate())), 3 * BELIEVED).await;
+        assert!(is_after(time, BELIEVED), "{time:?}");
+        let time = answered(&mut client(None), 3 * BELIEVED).await;
+        assert!(is_after(time, 3 * BELIEVED), "who brings a token with each request is asked no more: {time:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_under_way_then_is_answered_and_what_goes_on_for_good_is_cut() {
+        let (mut late, mut never) = (client(Some(certificate())), client(Some(certificate())));
+        let begun = Instant::now();
+        ask(&mut late, "/late").await;
+        ask(&mut never, "/never").await;
+        let mut answer = String::new();
+        late.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("late"), "{answer}");
+        assert!(is_after(begun.elapsed(), BELIEVED + LAST_REQUESTS / 2), "{:?}", begun.elapsed());
+        never.read_to_string(&mut answer).await.unwrap();
+        assert!(is_after(begun.elapsed(), BELIEVED + LAST_REQUESTS), "{:?}", begun.elapsed());
+    }
+
+    async fn write_frame(client: &mut DuplexStream, kind: u8, flags: u8, payload: &[u8]) {
+        let length = u8::try_from(payload.len()).unwrap();
+        let frame = [&[0, 0, length, kind, flags, 0, 0, 0, 0], payload].concat();
+        client.write_all(&frame).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_of_http_2_is_told_to_go_away_then() {
+        let mut client = client(Some(certificate()));
+        let begun = Instant::now();
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        write_frame(&mut client, SETTINGS, 0, b"").await;
+        loop {
+            let mut head = [0; 9];
+            client.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+            client.read_exact(&mut payload).await.unwrap();
+            match (head[3], head[4]) {
+                (PING, 0) => write_frame(&mut client, PING, 1, &payload).await,
+                (GOAWAY, _) => break,
+                _ => {}
+            }
+        }
+        assert!(is_after(begun.elapsed(), BELIEVED), "{:?}", begun.elapsed());
     }
 }

@@ -72,7 +72,7 @@ impl Tls {
     /// as with [`require_tokens`](crate::ServerBuilder::require_tokens).
     ///
     /// What an authority has revoked is not looked at: unbind the certificate, or delete its token. Its time is looked at as a client connects. Connections are not
-    /// resumed (RFC 8446, 2.2), so that this is done for each. Blocks while it reads.
+    /// resumed (RFC 8446, 2.2), so that this is done for each, and one on which a certificate was shown is ended after an hour. Blocks while it reads.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason: it cannot be read, or holds no certificate of an authority.
