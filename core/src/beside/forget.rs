@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::Beside;
-use super::live::{Said, living, waiting};
+use super::live::{living, waiting};
+use super::said::Said;
 use crate::error::Result;
 use crate::inspect::Page;
 use crate::ledger::{EndedCursor, EndedQuery, EndedTask, Forget, Forgotten, TaskEnd};

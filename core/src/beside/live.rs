@@ -9,93 +9,26 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use super::Beside;
-use super::facts::Fact;
+use super::said::{Said, accepted, gone, gone_with, said};
+use super::waiting::Fact;
 use crate::error::{Error, Result};
 use crate::inspect::Page;
 use crate::ledger::{
     EndState, EndedCursor, EndedQuery, EndedTask, Forget, Forgotten, LivePage, LiveTasks, Task, TaskEnd,
-    TaskState, attempts,
+    TaskState,
 };
 use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
-use crate::storage::{Action, PushOutcome, SettleOutcome, Settlement};
+use crate::storage::{PushOutcome, SettleOutcome, Settlement};
 
 /// What the name of a partition of facts ends with.
 const MARK: &str = ".-live";
 /// How long is known that a task is gone, beside its end: longer than facts of it are on their way.
 const GONE_KEPT: Duration = Duration::from_mins(10);
 
-/// What a fact says, by the state of the end as which it is stored. Of two with equal counts the later one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It was pushed, or put back from the dead letters.
-    Accepted,
-    /// It went back to the queue after an attempt.
-    Attempted,
-    /// It is a dead letter.
-    Dead,
-    /// Its message is gone.
-    Gone,
-}
-
-impl Said {
-    pub(super) const fn stored(self) -> EndState {
-        match self {
-            Self::Accepted => EndState::Cancelled,
-            Self::Attempted => EndState::Failed,
-            Self::Dead => EndState::TimedOut,
-            Self::Gone => EndState::Succeeded,
-        }
-    }
-
-    const fn of(stored: EndState) -> Self {
-        match stored {
-            EndState::Cancelled => Self::Accepted,
-            EndState::Failed => Self::Attempted,
-            EndState::TimedOut => Self::Dead,
-            EndState::Succeeded => Self::Gone,
-        }
-    }
-}
-
 /// Where the ledger keeps facts of this partition; nowhere if its name is too long.
 fn place(partition: &PartitionId) -> Option<PartitionId> {
     PartitionId::new(&format!("{}{MARK}", partition.name())).ok()
-}
-
-fn accepted(message: &MessageData) -> TaskEnd {
-    let mut fact = TaskEnd::new(Said::Accepted.stored()).about(message);
-    fact.attempt = attempts(message.headers());
-    let delay = message.delay(SystemTime::UNIX_EPOCH);
-    fact.due_in = (!delay.is_zero()).then_some(delay);
-    fact
-}
-
-/// That a task is gone outranks everything: its message was removed.
-fn gone() -> TaskEnd {
-    let gone = TaskEnd::new(Said::Gone.stored()).with_generation(u32::MAX).with_attempt(u32::MAX);
-    gone.with_delivery_count(u32::MAX)
-}
-
-/// What a settlement that has arrived says of its own task.
-fn said(settlement: &Settlement) -> Vec<(PartitionId, TaskEnd)> {
-    let here = settlement.lease.partition.live();
-    let told = |said: Said| {
-        let told = settlement.end.as_ref().map(|told| TaskEnd::clone(told));
-        told.map(|told| TaskEnd { state: said.stored(), ..told })
-    };
-    let at = |partition: &PartitionId, said| told(said).map(|fact| (partition.clone(), fact));
-    match &settlement.action {
-        Action::Remove => vec![(here, gone())],
-        Action::Release => Vec::new(),
-        Action::Retry | Action::Postpone { .. } => at(&here, Said::Attempted).into_iter().collect(),
-        Action::Move { to, .. } if to.is_dead_letters() => at(&here, Said::Dead).into_iter().collect(),
-        Action::Move { to, .. } => {
-            // Put back elsewhere, it is no longer dead here.
-            let left = at(&here, Said::Gone).filter(|_| *to != here);
-            at(to, Said::Accepted).into_iter().chain(left).collect()
-        }
-    }
 }
 
 impl Beside {
@@ -109,7 +42,7 @@ impl Beside {
 
     /// A fact, as it is kept.
     fn kept_fact(&self, partition: &PartitionId, id: MessageId, fact: TaskEnd) -> Option<Fact> {
-        let is_gone = Said::of(fact.state) == Said::Gone;
+        let is_gone = Said::of(&fact) == Said::Gone;
         let keep = if is_gone { GONE_KEPT } else { self.live_kept };
         let keep = keep.saturating_add(fact.due_in.unwrap_or_default());
         Some((place(partition)?, id, Arc::new(fact.with_keep(Some(keep)))))
@@ -153,7 +86,8 @@ impl Beside {
         facts.note(ids.into_iter().filter_map(|id| self.kept_fact(partition, id, gone())));
     }
 
-    /// Those of these facts whose tasks have not ended: an end is stored before its fact is, and a late fact may come after both.
+    /// Those of these facts whose tasks have not ended: an end is stored before its fact is, and a late fact may come after both. Of those that have ended
+    /// the ledger is told once more that they are gone: where that was lost, they would be shown again once their ends have lapsed.
     async fn not_ended(
         &self,
         partition: &PartitionId,
@@ -165,11 +99,26 @@ impl Beside {
         let ids: Vec<_> = facts.iter().map(|fact| fact.id).collect();
         let ends = self.kept()?.find_ended(partition, &ids).await;
         let now = SystemTime::now();
-        let living = |(fact, end): (EndedTask, Result<Option<EndedTask>>)| -> Result<Option<Task>> {
-            let has_ended = end?.is_some_and(|end| counts(&end.end) >= counts(&fact.end));
-            Ok(if has_ended { None } else { task(partition, fact, now) })
-        };
-        Ok(facts.into_iter().zip(ends).map(living).collect())
+        let (mut tasks, mut ended) = (Vec::with_capacity(facts.len()), Vec::new());
+        for (fact, end) in facts.into_iter().zip(ends) {
+            let end = end.map(|end| end.filter(|end| counts(&end.end) >= counts(&fact.end)));
+            if let Ok(Some(end)) = &end
+                && Said::of(&fact.end) != Said::Gone
+            {
+                ended.push((fact.id, gone_with(&end.end)));
+            }
+            tasks.push(end.map(|end| if end.is_some() { None } else { task(partition, fact, now) }));
+        }
+        self.note(ended.into_iter().filter_map(|(id, gone)| self.kept_fact(partition, id, gone)));
+        Ok(tasks)
+    }
+
+    /// Has facts sent, if there are any.
+    fn note(&self, facts: impl Iterator<Item = Fact>) {
+        let mut facts = facts.peekable();
+        if let Some(sender) = self.facts.as_ref().filter(|_| facts.peek().is_some()) {
+            sender.note(facts);
+        }
     }
 }
 
@@ -180,7 +129,7 @@ fn counts(end: &TaskEnd) -> u64 {
 
 /// The task of which this was said; nothing if it is gone.
 fn task(partition: &PartitionId, fact: EndedTask, now: SystemTime) -> Option<Task> {
-    let (said, said_at) = (Said::of(fact.end.state), fact.ended_at);
+    let (said, said_at) = (Said::of(&fact.end), fact.ended_at);
     let due_at = fact.end.due_in.and_then(|due_in| said_at.checked_add(due_in)).filter(|due| *due > now);
     let mut task = Task::ended(partition.clone(), fact);
     (task.expires_at, task.waited, task.ran, task.log) = (None, None, None, None);

@@ -5,6 +5,8 @@ mod ends;
 mod facts;
 mod forget;
 mod live;
+mod said;
+mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -45,12 +47,15 @@ use crate::storage::{PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settl
 /// # Tasks that have not ended
 /// Where the queue [cannot be browsed](crate::adapter::InspectCapability::browse), as RabbitMQ and SQS, the ledger is also told of tasks that wait or are dead, so
 /// that [`Queue::task`](crate::Queue::task), lists and counts know them: when one was pushed, when an attempt failed or put it off, with its errors and until when it
-/// waits, when it became a dead letter, and when it was put back. Nobody waits for that. It goes to the ledger in batches, at most 10,000 tasks at a time; while the ledger
-/// is down it waits, or is dropped where [that is so](LedgerDown::Drop). What is dropped, and what a killed process has not told, is missing until the next such event, which says
-/// all that is known of the task. The latest counts, in whatever order they arrive: by redrives, attempts, then deliveries.
+/// waits, when it became a dead letter, when it was put back, and that it is gone. Nobody waits for that. It goes to the ledger in batches. While the ledger is down it
+/// waits, of up to 10,000 tasks, or is dropped where [that is so](LedgerDown::Drop); that a task is gone waits in either case, of up to 50,000 more. What is dropped, and what a killed
+/// process has not told, is missing until the next such event, which says all that is known of the task. The latest counts, in whatever order they arrive: by
+/// redrives, attempts, then deliveries.
 ///
-/// A task that runs is shown as queued. One that [`purge`](crate::Queue::purge) removed is shown until what is known of it [lapses](Self::live_kept). Names of partitions must not end with
-/// `.-live`; tasks in one whose name has more than 58 bytes are not known before they end.
+/// Nothing follows the last one. If that was lost (its process was killed, or the answer to the settlement was), the task seems to wait, though it is gone: not while its end is kept, and
+/// no more once somebody has asked for it in that time; else until what is known of it [lapses](Self::live_kept), or is [forgotten](crate::Queue::forget_waiting). So does one that
+/// [`purge`](crate::Queue::purge) removed. A task that runs is shown as queued. Names of partitions must not end with `.-live`; tasks in one whose name has more than 58 bytes are
+/// not known before they end.
 ///
 /// ```
 /// use anyqueue::{Beside, Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskState};

@@ -74,10 +74,22 @@ impl Forward for Bare {
 #[derive(Debug)]
 pub(crate) struct Remote {
     inner: MemoryQueue,
-    down: Arc<AtomicBool>,
+    fate: Fate,
+}
+
+/// What becomes of calls to the ledger.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate {
+    /// It is out of reach.
+    pub(crate) down: Arc<AtomicBool>,
     /// It never returns.
-    hangs: Arc<AtomicBool>,
-    gates: Gates,
+    pub(crate) hangs: Arc<AtomicBool>,
+    /// It refuses facts of tasks, for good.
+    pub(crate) deaf: Arc<AtomicBool>,
+    /// How many calls that tell it facts of tasks came to nothing.
+    pub(crate) unheard: Arc<AtomicUsize>,
+    /// Where calls are held up.
+    pub(crate) gates: Gates,
 }
 
 /// Where calls to the ledger can be held up.
@@ -110,6 +122,12 @@ impl Gate {
     }
 }
 
+impl Remote {
+    pub(crate) fn new(inner: MemoryQueue, fate: &Fate) -> Self {
+        Self { inner, fate: fate.clone() }
+    }
+}
+
 #[async_trait]
 impl Forward for Remote {
     fn inner(&self) -> &dyn Storage {
@@ -117,7 +135,7 @@ impl Forward for Remote {
     }
 
     async fn check(&self) -> Result<Health> {
-        if self.down.load(SeqCst) { Err(out_of_reach()) } else { self.inner().check().await }
+        if self.fate.down.load(SeqCst) { Err(out_of_reach()) } else { self.inner().check().await }
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
@@ -136,7 +154,15 @@ mod remote {
 
     impl Remote {
         fn reach(&self) -> Result<&MemoryQueue> {
-            if self.down.load(SeqCst) { Err(out_of_reach()) } else { Ok(&self.inner) }
+            if self.fate.down.load(SeqCst) { Err(out_of_reach()) } else { Ok(&self.inner) }
+        }
+
+        /// What becomes of a call that tells facts of tasks.
+        fn hears(&self) -> Result<()> {
+            let Fate { down, hangs, deaf, unheard, .. } = &self.fate;
+            let is_deaf = deaf.load(SeqCst);
+            unheard.fetch_add(usize::from(is_deaf || down.load(SeqCst) || hangs.load(SeqCst)), SeqCst);
+            if is_deaf { Err(Error::new(ErrorKind::AccessDenied, "not from you")) } else { Ok(()) }
         }
     }
 
@@ -147,10 +173,15 @@ mod remote {
             partition: &PartitionId,
             ends: &[(MessageId, Arc<TaskEnd>)],
         ) -> Vec<Result<()>> {
-            if self.hangs.load(SeqCst) {
+            if partition.name().ends_with(".-live")
+                && let Err(refused) = self.hears()
+            {
+                return vec![Err(refused); ends.len()];
+            }
+            if self.fate.hangs.load(SeqCst) {
                 std::future::pending::<()>().await;
             }
-            self.gates.before_change.pass().await;
+            self.fate.gates.before_change.pass().await;
             match self.reach() {
                 Ok(inner) => inner.record_ended(partition, ends).await,
                 Err(error) => vec![Err(error); ends.len()],
@@ -164,7 +195,7 @@ mod remote {
             page: Page<EndedCursor>,
         ) -> Result<Vec<EndedTask>> {
             let found = self.reach()?.ended(partition, query, page).await;
-            self.gates.after_page.pass().await;
+            self.fate.gates.after_page.pass().await;
             found
         }
 
@@ -184,7 +215,7 @@ mod remote {
         }
 
         async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
-            self.gates.before_change.pass().await;
+            self.fate.gates.before_change.pass().await;
             match self.reach() {
                 Ok(inner) => inner.delete_ended(partition, ids).await,
                 Err(error) => vec![Err(error); ids.len()],
@@ -223,6 +254,7 @@ pub(crate) struct Lab {
     pub(crate) down: Arc<AtomicBool>,
     /// It does not return.
     pub(crate) hangs: Arc<AtomicBool>,
+    pub(crate) fate: Fate,
     pub(crate) pulls: Arc<AtomicUsize>,
     pub(crate) gates: Gates,
 }
@@ -233,26 +265,26 @@ pub(crate) fn lab(when_down: LedgerDown) -> Lab {
 
 /// Handles of two processes on one queue that cannot be browsed, and one ledger.
 pub(crate) fn blind_labs(when_down: LedgerDown) -> [Lab; 2] {
-    let (queue, ledger) = (MemoryQueue::new(), MemoryQueue::new());
-    [(); 2].map(|()| Lab::over(|cut| Bare::over(queue.client(), cut).blind(), ledger.client(), when_down))
+    blind_labs_on(&MemoryQueue::new(), when_down)
+}
+
+/// The same of as many processes, on this ledger.
+pub(crate) fn blind_labs_on<const N: usize>(ledger: &MemoryQueue, when_down: LedgerDown) -> [Lab; N] {
+    let queue = MemoryQueue::new();
+    [(); N].map(|()| Lab::over(|cut| Bare::over(queue.client(), cut).blind(), ledger.client(), when_down))
 }
 
 impl Lab {
     fn over(bare: impl Fn(&Arc<AtomicBool>) -> Bare, ledger: MemoryQueue, when_down: LedgerDown) -> Self {
-        let (cut, down, hangs) = (Arc::default(), Arc::default(), Arc::default());
-        let gates = Gates::default();
+        let (cut, fate) = (Arc::default(), Fate::default());
         let bare = bare(&cut);
         let pulls = bare.pulls.clone();
-        let remote = Remote {
-            inner: ledger,
-            down: Arc::clone(&down),
-            hangs: Arc::clone(&hangs),
-            gates: gates.clone(),
-        };
-        let storage = Beside::new(bare, remote).unwrap().when_down(when_down);
+        let storage = Beside::new(bare, Remote::new(ledger, &fate)).unwrap().when_down(when_down);
         let queue =
             Queue::builder(storage).ledger(Keep::default()).retry(RetryPolicy::NEVER).build().unwrap();
-        Self { queue, cut, down, hangs, pulls, gates }
+        let gates = fate.gates.clone();
+        let (down, hangs) = (Arc::clone(&fate.down), Arc::clone(&fate.hangs));
+        Self { queue, cut, down, hangs, fate, pulls, gates }
     }
 
     pub(crate) async fn push(&self) -> MessageId {

@@ -13,12 +13,12 @@ use futures_util::TryStreamExt;
 
 use crate::lab::{Bare, Lab, blind_labs};
 
-const SOON: Duration = Duration::from_secs(20);
-const HOUR: Duration = Duration::from_hours(1);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const HOUR: Duration = Duration::from_hours(1);
 
 impl Lab {
     /// The task, once that is known of it: nobody waits for the ledger to be told.
-    async fn once(&self, id: MessageId, is_told: impl Fn(&Task) -> bool) -> Task {
+    pub(crate) async fn once(&self, id: MessageId, is_told: impl Fn(&Task) -> bool) -> Task {
         let looks = async {
             loop {
                 let task = self.queue.task("jobs", id).await.unwrap();
@@ -31,17 +31,17 @@ impl Lab {
         tokio::time::timeout(SOON, looks).await.unwrap()
     }
 
-    async fn push_message(&self, message: MessageData) -> MessageId {
+    pub(crate) async fn push_message(&self, message: MessageData) -> MessageId {
         let id = message.id();
         tokio::time::timeout(SOON, self.queue.push("jobs", message)).await.unwrap().unwrap();
         id
     }
 
-    async fn settle_next(&self, status: QueueMessageStatus) {
+    pub(crate) async fn settle_next(&self, status: QueueMessageStatus) {
         self.queue.pull("jobs").wait(SOON).await.unwrap()[0].settle(status).await.unwrap();
     }
 
-    async fn listed(&self) -> Vec<TaskState> {
+    pub(crate) async fn listed(&self) -> Vec<TaskState> {
         let tasks = self.queue.tasks("jobs", TaskFilter::new()).unwrap();
         tasks.map_ok(|task| task.state).try_collect().await.unwrap()
     }
@@ -51,7 +51,7 @@ impl Lab {
     }
 }
 
-fn mail() -> MessageData {
+pub(crate) fn mail() -> MessageData {
     MessageData::new("x").with_header(header::TASK_KIND, "mail")
 }
 
