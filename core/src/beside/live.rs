@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use super::Beside;
-use super::said::{Said, accepted, gone, gone_with, said};
+use super::said::{Said, accepted, gone, gone_with, pushed, said};
 use super::waiting::Fact;
+use crate::capabilities::Dedup;
 use crate::error::{Error, Result};
 use crate::inspect::Page;
 use crate::ledger::{
@@ -48,7 +49,7 @@ impl Beside {
         Some((place(partition)?, id, Arc::new(fact.with_keep(Some(keep)))))
     }
 
-    /// Tells the ledger of what was pushed.
+    /// Tells the ledger of what was pushed. What the queue may have dropped untold, for its key, is known from its first attempt on.
     pub(super) fn note_pushed(
         &self,
         partition: &PartitionId,
@@ -56,11 +57,13 @@ impl Beside {
         answers: &[Result<PushOutcome>],
     ) {
         let Some(facts) = &self.facts else { return };
-        let stored = |answer: &Result<PushOutcome>| matches!(answer, Ok(PushOutcome::Stored(_)));
-        let pushed = messages.iter().zip(answers).filter(|(_, answer)| stored(answer));
-        facts.note(
-            pushed.filter_map(|(message, _)| self.kept_fact(partition, message.id(), accepted(message))),
-        );
+        let drops_untold = matches!(self.capabilities.dedup, Dedup::Window(_));
+        let is_stored = |(message, answer): &(&MessageData, &Result<PushOutcome>)| {
+            let is_sure = !drops_untold || message.options().dedup_key.is_none();
+            is_sure && matches!(answer, Ok(PushOutcome::Stored(_)))
+        };
+        let stored = messages.iter().zip(answers).filter(is_stored).map(|(message, _)| message);
+        facts.note(stored.filter_map(|it| self.kept_fact(partition, it.id(), pushed(partition, it))));
     }
 
     /// Tells the ledger of what was settled, and of what came with it.
@@ -72,6 +75,7 @@ impl Beside {
             let id = settlement.lease.id;
             let said = said(settlement).into_iter();
             noted.extend(said.filter_map(|(partition, fact)| self.kept_fact(&partition, id, fact)));
+            // These are never dropped for their keys.
             let then = settlement.then.iter();
             noted.extend(then.filter_map(|next| {
                 self.kept_fact(&next.partition, next.message.id(), accepted(&next.message))

@@ -54,7 +54,8 @@ use crate::storage::{PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settl
 ///
 /// Nothing follows the last one. If that was lost (its process was killed, or the answer to the settlement was), the task seems to wait, though it is gone: not while its end is kept, and
 /// no more once somebody has asked for it in that time; else until what is known of it [lapses](Self::live_kept), or is [forgotten](crate::Queue::forget_waiting). So does one that
-/// [`purge`](crate::Queue::purge) removed. A task that runs is shown as queued. Names of partitions must not end with `.-live`; tasks in one whose name has more than 58 bytes are
+/// [`purge`](crate::Queue::purge) removed. A task that runs is shown as queued. What was pushed with a deduplication key, where the queue may drop that
+/// [untold](crate::adapter::Dedup::Window), is known from its first attempt on. Names of partitions must not end with `.-live`; tasks in one whose name has more than 58 bytes are
 /// not known before they end.
 ///
 /// ```

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use crate::ledger::{EndState, TaskEnd, attempts};
-use crate::message::MessageData;
+use crate::ledger::{EndState, TaskEnd, attempts, text};
+use crate::message::{MessageData, header};
 use crate::partition::PartitionId;
 use crate::storage::{Action, Settlement};
 
@@ -46,6 +46,16 @@ pub(super) fn accepted(message: &MessageData) -> TaskEnd {
     let delay = message.delay(SystemTime::UNIX_EPOCH);
     fact.due_in = (!delay.is_zero()).then_some(delay);
     fact
+}
+
+/// What is known of a message that was pushed to this partition. What is pushed to dead letters, as when a queue is moved, is one of them.
+pub(super) fn pushed(partition: &PartitionId, message: &MessageData) -> TaskEnd {
+    let accepted = accepted(message);
+    if !partition.is_dead_letters() {
+        return accepted;
+    }
+    let reason = text(message.headers(), header::DEAD_REASON);
+    TaskEnd { state: Said::Dead.stored(), due_in: None, reason, ..accepted }
 }
 
 /// That a task is gone outranks everything: its message was removed.

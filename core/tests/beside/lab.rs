@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyqueue::adapter::{
-    Capabilities, Forward, LedgerQueueStorage, PullRequest, QueueStorage, RawDelivery, Settlement, Storage,
-    async_trait,
+    Capabilities, Dedup, Forward, LedgerQueueStorage, PullRequest, QueueStorage, RawDelivery, Settlement,
+    Storage, async_trait,
 };
 use anyqueue::{
     Beside, Error, ErrorKind, Health, Keep, LedgerDown, MessageData, MessageId, MessageState, PartitionId,
-    Queue, Result, RetryPolicy, SettleOutcome, TaskFilter, TaskState,
+    PushOutcome, Queue, Result, RetryPolicy, SettleOutcome, TaskFilter, TaskState,
 };
 use anyqueue_memory::MemoryQueue;
 use futures_util::TryStreamExt;
@@ -40,6 +41,13 @@ impl Bare {
         self.capabilities.inspect.browse = false;
         self
     }
+
+    /// As a FIFO queue of SQS is: what it drops for its key it answers as stored.
+    pub(crate) fn windowed(mut self) -> Self {
+        self.capabilities.dedup = Dedup::Window(Duration::from_mins(5));
+        self.capabilities.on_duplicate = false;
+        self
+    }
 }
 
 #[async_trait]
@@ -50,6 +58,16 @@ impl Forward for Bare {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        let mut answers = self.inner().push(partition, messages).await;
+        if matches!(self.capabilities.dedup, Dedup::Window(_)) {
+            for (answer, message) in answers.iter_mut().zip(messages) {
+                *answer = answer.clone().map(|_| PushOutcome::Stored(message.id()));
+            }
+        }
+        answers
     }
 
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
@@ -261,6 +279,11 @@ pub(crate) struct Lab {
 
 pub(crate) fn lab(when_down: LedgerDown) -> Lab {
     Lab::over(Bare::new, MemoryQueue::new(), when_down)
+}
+
+/// A queue that cannot be browsed, and drops untold what comes with a key that it has had lately.
+pub(crate) fn windowed_lab() -> Lab {
+    Lab::over(|cut| Bare::new(cut).blind().windowed(), MemoryQueue::new(), LedgerDown::Hold)
 }
 
 /// Handles of two processes on one queue that cannot be browsed, and one ledger.

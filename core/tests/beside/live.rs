@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::{Failed, Processed};
 use anyqueue::{
-    Beside, ErrorKind, Forget, Keep, LedgerDown, ManualClock, MessageData, MessageId, Queue, QueueMessageStatus,
-    Task, TaskFilter, TaskReport, TaskState, header,
+    Beside, ErrorKind, Forget, Keep, LedgerDown, ManualClock, MessageData, MessageId, PartitionId, Queue,
+    QueueMessageStatus, Task, TaskFilter, TaskReport, TaskState, header,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use futures_util::TryStreamExt;
 
-use crate::lab::{Bare, Lab, blind_labs};
+use crate::lab::{Bare, Lab, blind_labs, windowed_lab};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
@@ -167,6 +167,31 @@ async fn what_the_ledger_was_not_told_is_known_with_the_next_fact() {
     other.settle_next(Failed).await;
     let task = other.once(id, |_| true).await;
     assert_eq!((task.attempt, task.task_id.as_deref()), (1, Some("order 7")));
+}
+
+#[tokio::test]
+async fn what_may_have_been_dropped_untold_for_its_key_is_known_from_its_first_attempt_on() {
+    let lab = windowed_lab();
+    let keyed = || mail().with_dedup_key("k");
+    let (stored, dropped) = (lab.push_message(keyed()).await, lab.push_message(keyed()).await);
+    let sure = lab.push_message(mail()).await;
+    lab.once(sure, |_| true).await;
+    assert_eq!(lab.listed().await, [TaskState::Queued], "the one without a key");
+    lab.settle_next(Failed).await;
+    assert_eq!(lab.once(stored, |_| true).await.attempt, 1);
+    assert_eq!(lab.state(dropped).await, None);
+}
+
+#[tokio::test]
+async fn what_is_pushed_to_the_dead_letters_is_known_as_dead() {
+    let [lab, other] = blind_labs(LedgerDown::Hold);
+    let message = mail().with_header(header::DEAD_REASON, "bad address");
+    let (id, dead) = (message.id(), PartitionId::new("jobs").unwrap().dead_letters());
+    // As `anyqueue move` does.
+    lab.queue.storage().push(&dead, &[message]).await.remove(0).unwrap();
+    let task = other.once(id, |_| true).await;
+    assert_eq!((task.state, task.reason.as_deref()), (TaskState::Failed, Some("bad address")));
+    assert_eq!((task.kind.as_deref(), task.ended_at.is_some()), (Some("mail"), true));
 }
 
 #[tokio::test]
