@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyqueue::control::{Change, ControlStore, Expect, Key, MAX_CONTROL_CHANGES};
 use anyqueue::{ErrorKind, ManualClock, Queue};
-use anyqueue_control::tokens::{
-    Bound, Fingerprint, MAX_CERTIFICATES, Right, Rights, TokenInfo, Tokens,
-};
+use anyqueue_control::tokens::{Bound, Fingerprint, MAX_CERTIFICATES, Right, Rights, TokenInfo, Tokens};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
 fn store() -> ControlStore {

@@ -22,7 +22,7 @@ pub use crate::forward::Forward;
 pub use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
 pub use crate::ledger::{
     Cancelled, EndedCursor, EndedQuery, EndedTask, Forgotten, LedgerQueueStorage, LivePage, LiveTasks,
-    SeriesCell, SeriesKey, TaskEnd, first_minute_kept, minute_of,
+    SeriesCell, SeriesKey, TaskEnd, first_minute_kept, is_of_facts, minute_of,
 };
 pub use crate::lifecycle::QueueStorage;
 pub use crate::namespace::Namespace;

@@ -249,7 +249,10 @@ mod tests {
         let time = answered(&mut client(Some(certificate())), 3 * BELIEVED).await;
         assert!(is_after(time, BELIEVED), "{time:?}");
         let time = answered(&mut client(None), 3 * BELIEVED).await;
-        assert!(is_after(time, 3 * BELIEVED), "who brings a token with each request is asked no more: {time:?}");
+        assert!(
+            is_after(time, 3 * BELIEVED),
+            "who brings a token with each request is asked no more: {time:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

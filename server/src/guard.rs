@@ -103,7 +103,8 @@ fn unknown(certificate: Option<&Fingerprint>) -> Problem {
 
 /// What is said in place of a token.
 fn no_token() -> Problem {
-    let text = "the header Authorization holds no token: send Authorization: Bearer <token>, once, or leave it out";
+    let text =
+        "the header Authorization holds no token: send Authorization: Bearer <token>, once, or leave it out";
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
 }
 
@@ -133,7 +134,9 @@ fn session(headers: &HeaderMap) -> Option<&str> {
 fn wants_page(request: &Request) -> bool {
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let has_token = request.headers().contains_key(header::AUTHORIZATION);
-    !has_token && !request.uri().path().starts_with("/v1/") && accept.is_some_and(|accept| accept.contains("text/html"))
+    !has_token
+        && !request.uri().path().starts_with("/v1/")
+        && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// The host that is asked for, with its port.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyqueue::adapter::{
     Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey,
-    TaskEnd, async_trait,
+    TaskEnd, async_trait, is_of_facts,
 };
 use anyqueue::{CancelOutcome, MessageId, Operation, Page, PartitionId, Result};
 
@@ -34,13 +34,13 @@ impl LedgerQueueStorage for MemoryQueue {
         if let Err(closed) = self.ensure_open(Operation::Inspect) {
             return vec![Err(closed); ends.len()];
         }
-        let now = self.store.clock.wall();
+        let (now, counts) = (self.store.clock.wall(), !is_of_facts(partition));
         self.store.run(|state, _| {
             for (id, end) in ends {
                 let former = state.ends.find(partition, *id, now);
                 let is_new = former.is_none_or(|former| former.end.generation < end.generation);
                 let is_greater = former.is_none_or(|former| former.end.rank() < end.rank());
-                if is_new {
+                if is_new && counts {
                     state.series.count(partition, end, now);
                 }
                 if is_greater && end.is_kept() {

@@ -128,7 +128,11 @@ mod tests {
             series.count_up_to(4, &part(n), &TaskEnd::new(EndState::Succeeded), minute(7 + n));
             assert_eq!((series.cells, of(&series, n)), (4, 1));
         }
-        assert_eq!((6..=10).map(|n| of(&series, n)).collect::<Vec<_>>(), [0, 1, 1, 1, 1], "the oldest go first");
+        assert_eq!(
+            (6..=10).map(|n| of(&series, n)).collect::<Vec<_>>(),
+            [0, 1, 1, 1, 1],
+            "the oldest go first"
+        );
         assert_eq!((series.partitions.len(), series.minutes.len()), (4, 4));
         series.count_up_to(4, &part(20), &TaskEnd::new(EndState::Succeeded), minute(1));
         assert_eq!((series.cells, of(&series, 20)), (4, 1), "a clock that was put back");

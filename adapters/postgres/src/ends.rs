@@ -1,5 +1,6 @@
 //! The ends of tasks, as columns of the statements that store them, and as they are read.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -131,12 +132,21 @@ impl<'a> EndColumns<'a> {
 
     /// Binds the columns without the owners, where each has an end.
     pub(crate) fn bind_all(
+        mut self,
+        query: Query<'a, Postgres, PgArguments>,
+    ) -> Query<'a, Postgres, PgArguments> {
+        let (kinds, rans_us, waits_us) =
+            (take(&mut self.kinds), take(&mut self.rans_us), take(&mut self.waits_us));
+        self.bind_stored(query).bind(kinds).bind(rans_us).bind(waits_us)
+    }
+
+    /// Binds of those columns what is stored, and nothing of what is counted.
+    pub(crate) fn bind_stored(
         self,
         query: Query<'a, Postgres, PgArguments>,
     ) -> Query<'a, Postgres, PgArguments> {
         let query = query.bind(self.states).bind(self.keeps_ms).bind(self.ranks);
-        let query = query.bind(self.bodies).bind(self.results);
-        query.bind(self.kinds).bind(self.rans_us).bind(self.waits_us)
+        query.bind(self.bodies).bind(self.results)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use anyqueue::adapter::{
     Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey,
-    TaskEnd, async_trait,
+    TaskEnd, async_trait, is_of_facts,
 };
 use anyqueue::{
     CancelOutcome, EndState, Error, MAX_RESULT_BYTES, MessageId, Operation, Page, PartitionId, Result,
@@ -20,7 +20,7 @@ use crate::error::NAME;
 use crate::inspect::uuid;
 use crate::limits::BATCH_BYTES;
 use crate::series;
-use crate::sql::{get, int};
+use crate::sql::{Text, get, int};
 
 /// So many ends with the largest results are about as much as a statement can carry.
 const FOUND_AT_ONCE: usize = BATCH_BYTES / MAX_RESULT_BYTES;
@@ -47,6 +47,10 @@ impl LedgerQueueStorage for PostgresQueue {
         let mut outcomes = Vec::with_capacity(ends.len());
         let mut encoded = Vec::with_capacity(ends.len());
         for (index, (id, end)) in ends.iter().enumerate() {
+            if is_of_facts(partition) && !end.is_kept() {
+                outcomes.push((index, Ok(()))); // neither stored nor counted
+                continue;
+            }
             match EncodedEnd::of(end) {
                 Ok(end) => encoded.push((uuid(id), index, end)),
                 Err(error) => outcomes.push((index, Err(error))),
@@ -162,8 +166,13 @@ impl PostgresQueue {
     async fn record_run(&self, partition: &PartitionId, run: &[(Uuid, usize, EncodedEnd<'_>)]) -> Result<()> {
         let ids: Vec<_> = run.iter().map(|(id, ..)| *id).collect();
         let columns = EndColumns::of((1..).zip(run).map(|(number, (.., end))| (number, end)));
-        let query = self.inner.statements.record_ended.query_of(columns.bytes());
-        let query = columns.bind_all(query.bind(partition.name().to_owned()).bind(ids));
+        let (statements, bytes) = (&self.inner.statements, columns.bytes());
+        let begin = |text: &Text| text.query_of(bytes).bind(partition.name().to_owned()).bind(ids);
+        let query = if is_of_facts(partition) {
+            columns.bind_stored(begin(&statements.record_facts))
+        } else {
+            columns.bind_all(begin(&statements.record_ended))
+        };
         self.fetch(query, Operation::Inspect).await.map(drop)
     }
 

@@ -185,6 +185,8 @@ statements! {
     take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
     cancel = "SELECT gone, held, busy, advanced FROM {schema}.cancel_counted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     record_ended = "SELECT {schema}.record_counted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    // Facts of tasks that go on are no ends, and not counted.
+    record_facts = "SELECT {schema}.record_ended($1, $2, $3, $4, $5, $6, $7)";
     ended_page = "SELECT id, ended_at, expires_at, body FROM {schema}.ended_page($1, $2, $3, $4, $5, $6)";
     count_ended = "SELECT {schema}.count_ended($1, $2, $3, $4, $5)";
     find_ended = "SELECT id, ended_at, expires_at, body, result FROM {schema}.find_ended($1, $2)";

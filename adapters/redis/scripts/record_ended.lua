@@ -1,4 +1,5 @@
--- Stores ends of greater rank than those that are there, and counts those of which none of their generation is. ARGV: as `look` says. Their numbers say nothing.
+-- Stores ends of greater rank than those that are there, and counts those of which none of their generation is. ARGV: 1 if they are counted, 0 if they are facts of tasks that
+-- go on; then as `look` says. Their numbers say nothing.
 
 -- Whether the rank of a stored end is less than that of one that was sent. Each is 8 bytes, which a number of Lua does not hold.
 local function is_less(record, sent)
@@ -7,7 +8,7 @@ local function is_less(record, sent)
     return high < new_high or high == new_high and low < new_low
 end
 
-local all = ledger().look(1)
+local all = ledger().look(2)
 
 -- Whether no end of this task is there.
 local function is_first(i)
@@ -18,8 +19,10 @@ end
 ledger().store(ledger().select_some(all, function(i)
     return is_first(i) or is_less(all.formers[i], all.sent[i])
 end))
--- A rank begins with the generation.
-ledger().count_some(all, function(i)
-    return is_first(i) or struct.unpack('>I2', all.formers[i], 13) < all.counts[i].generation
-end)
+if ARGV[1] == '1' then
+    -- A rank begins with the generation.
+    ledger().count_some(all, function(i)
+        return is_first(i) or struct.unpack('>I2', all.formers[i], 13) < all.counts[i].generation
+    end)
+end
 return 1

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyqueue::adapter::{
     Cancelled, EndWatch, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, SeriesCell, SeriesKey,
-    TaskEnd, async_trait,
+    TaskEnd, async_trait, is_of_facts,
 };
 use anyqueue::{Bytes, CancelOutcome, EndState, MessageId, Operation, Page, PartitionId, Result};
 use redis::Value;
@@ -112,7 +112,8 @@ impl RedisQueue {
         }
         if readable().next().is_some() {
             let (args, size) = ends::size(readable().map(|(_, end)| end));
-            let mut call = self.new_call(&script::RECORD_ENDED, partition, args, size);
+            let mut call = self.new_call(&script::RECORD_ENDED, partition, args + 1, size);
+            call.int(u64::from(!is_of_facts(partition)));
             ends::add_to(&mut call, readable().map(|(id, end)| (0, id, end)));
             self.run(&call, Operation::Inspect).await?;
         }

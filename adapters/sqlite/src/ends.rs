@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::TaskEnd;
+use anyqueue::adapter::{TaskEnd, is_of_facts};
 use anyqueue::{MessageId, PartitionId, Result};
 
 use crate::series;
@@ -78,13 +78,11 @@ pub(crate) fn cancelled(tx: &Tx<'_>, part: i64, id: MessageId, new: &NewEnd) -> 
     if new.end.is_kept() { store(tx, part, id, new) } else { Ok(()) }
 }
 
-/// Stores ends, each unless a greater one of the same task is there. They are counted if there was none of its generation.
+/// Stores ends, each unless a greater one of the same task is there. They are counted if there was none of its generation; facts are not.
 pub(crate) fn record(tx: &mut Tx<'_>, partition: &PartitionId, ends: &[(MessageId, NewEnd)]) -> Result<()> {
-    let part = tx.make(partition)?;
+    let (part, counts) = (tx.make(partition)?, !is_of_facts(partition));
     for (id, new) in ends {
-        let former = first(tx.conn, RANK, (part, id.as_bytes(), tx.now.ms), |row| row.get::<_, i64>(0))?;
-        let generation = |rank: u64| rank >> GENERATION_BIT;
-        if former.is_none_or(|rank| generation(rank.unsigned_abs()) < generation(new.end.rank())) {
+        if counts && is_new(tx, part, *id, &new.end)? {
             series::count(tx, part, &new.end)?;
         }
         if new.end.is_kept() {
@@ -92,6 +90,13 @@ pub(crate) fn record(tx: &mut Tx<'_>, partition: &PartitionId, ends: &[(MessageI
         }
     }
     Ok(())
+}
+
+/// Whether there is no end of this task in its generation, or a later one.
+fn is_new(tx: &Tx<'_>, part: i64, id: MessageId, end: &TaskEnd) -> Result<bool> {
+    let former = first(tx.conn, RANK, (part, id.as_bytes(), tx.now.ms), |row| row.get::<_, i64>(0))?;
+    let generation = |rank: u64| rank >> GENERATION_BIT;
+    Ok(former.is_none_or(|rank| generation(rank.unsigned_abs()) < generation(end.rank())))
 }
 
 fn put(tx: &Tx<'_>, statement: &str, part: i64, id: MessageId, NewEnd { end, body }: &NewEnd) -> Result<()> {

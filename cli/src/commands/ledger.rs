@@ -95,7 +95,8 @@ impl Reconcile {
         let count = queue.forget_waiting(&self.queue, &forget.with_dry_run(self.dry_run)).await?;
         let more = count >= self.limit;
         let note = if more { "; there may be more" } else { "" };
-        let (done, field) = if self.dry_run { ("would forget", "would_forget") } else { ("forgot", "forgotten") };
+        let (done, field) =
+            if self.dry_run { ("would forget", "would_forget") } else { ("forgot", "forgotten") };
         output.result(
             &format!("{}: {done} {count}{note}", self.queue),
             &json!({ "queue": self.queue.name(), field: count, "more": more }),

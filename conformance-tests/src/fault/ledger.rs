@@ -98,6 +98,7 @@ macro_rules! with_ledger_faults {
             SeriesForgetsDead: "The end of a task whose message becomes a dead letter is not counted.",
             SeriesCountsLost: "The end of a settlement under a lost lease is counted.",
             SeriesCountsRepeats: "An end that is recorded again is counted again.",
+            SeriesCountsFacts: "What is told of tasks that go on is counted as ends.",
             SeriesRace: "Counting an end first looks and then writes, with others in between.",
             SeriesPagesSkip: "A page of counts leaves out the first one after where the one before stopped.",
             SeriesPagesRepeat: "A page of counts begins with the last of the one before.",

@@ -144,7 +144,8 @@ impl Tokens {
         for some in changes.chunks(MAX_CONTROL_CHANGES) {
             let applied = self.store.apply_all(some.to_vec()).await?.value;
             // One that is not there any more, somebody else has deleted.
-            left -= applied.iter().filter(|one| matches!(one, Applied::Done | Applied::Conflict(None))).count();
+            left -=
+                applied.iter().filter(|one| matches!(one, Applied::Done | Applied::Conflict(None))).count();
         }
         Ok(left < MAX_CERTIFICATES)
     }

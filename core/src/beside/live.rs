@@ -15,29 +15,30 @@ use crate::capabilities::Dedup;
 use crate::error::{Error, Result};
 use crate::inspect::Page;
 use crate::ledger::{
-    EndState, EndedCursor, EndedQuery, EndedTask, Forget, Forgotten, LivePage, LiveTasks, Task, TaskEnd,
-    TaskState,
+    EndState, EndedCursor, EndedQuery, EndedTask, FACTS_MARK, Forget, Forgotten, LivePage, LiveTasks, Task,
+    TaskEnd, TaskState, is_of_facts,
 };
 use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::storage::{PushOutcome, SettleOutcome, Settlement};
 
-/// What the name of a partition of facts ends with.
-const MARK: &str = ".-live";
 /// How long is known that a task is gone, beside its end: longer than facts of it are on their way.
 const GONE_KEPT: Duration = Duration::from_mins(10);
 
 /// Where the ledger keeps facts of this partition; nowhere if its name is too long.
 fn place(partition: &PartitionId) -> Option<PartitionId> {
-    PartitionId::new(&format!("{}{MARK}", partition.name())).ok()
+    PartitionId::new(&format!("{}{FACTS_MARK}", partition.name())).ok()
 }
 
 impl Beside {
     /// Why nothing can be pushed to this partition: the ledger would mix its ends with facts of another.
     pub(super) fn reserved(&self, partition: &PartitionId) -> Option<Error> {
-        let is_reserved = self.facts.is_some() && partition.name().ends_with(MARK);
-        let text =
-            || format!("no partition's name ends with {MARK} where facts of tasks are kept beside the queue");
+        let is_reserved = self.facts.is_some() && is_of_facts(partition);
+        let text = || {
+            format!(
+                "no partition's name ends with {FACTS_MARK} where facts of tasks are kept beside the queue"
+            )
+        };
         is_reserved.then(|| Error::invalid(text()))
     }
 

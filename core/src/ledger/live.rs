@@ -11,6 +11,16 @@ use crate::inspect::Page;
 use crate::message::MessageId;
 use crate::partition::PartitionId;
 
+/// What the name of a partition of facts ends with.
+pub(crate) const FACTS_MARK: &str = ".-live";
+
+/// Whether what a ledger keeps in this partition are no ends, but facts of tasks that have not ended, of which a [ledger beside](crate::Beside) a queue was told.
+/// They are [recorded](super::LedgerQueueStorage::record_ended) as ends are, and not counted.
+#[must_use]
+pub fn is_of_facts(partition: &PartitionId) -> bool {
+    partition.name().ends_with(FACTS_MARK)
+}
+
 /// What a ledger knows of tasks that wait or are dead, because it was told: a side of a [ledger beside](crate::Beside) a queue that
 /// [cannot be browsed](crate::adapter::InspectCapability::browse).
 #[async_trait]

@@ -19,7 +19,8 @@ pub use end::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd};
 pub use ended::{EndedCursor, EndedQuery, EndedTask};
 pub use filter::TaskFilter;
 pub use keep::Keep;
-pub use live::{Forget, Forgotten, LivePage, LiveTasks};
+pub(crate) use live::FACTS_MARK;
+pub use live::{Forget, Forgotten, LivePage, LiveTasks, is_of_facts};
 pub use series::{
     HISTOGRAM_BUCKETS, Histogram, MAX_COUNTED_TIME, MAX_SERIES_STEPS, SERIES_KEPT, SeriesCell, SeriesKey,
     SeriesQuery, SeriesRow, SeriesStep, first_minute_kept, minute_of,

@@ -76,7 +76,8 @@ pub trait LedgerQueueStorage: QueueStorage {
     /// Counts of the ends of these minutes, in whole minutes since 1970, in the order of their keys: a page of them. Where
     /// [`series`](crate::adapter::Capabilities::series) is declared, each end is counted in the step that stores it, once, by the minute of the moment that it
     /// is stamped with: also one that is [kept for no time](TaskEnd::is_kept), and that of a task whose message becomes a dead letter, neither of which is
-    /// stored. One that is [recorded](Self::record_ended) counts if there was none of the task in its generation. Counts are kept for
+    /// stored. One that is [recorded](Self::record_ended) counts if there was none of the task in its generation; in a [partition of
+    /// facts](crate::adapter::is_of_facts) it is none, and does not. Counts are kept for
     /// [`SERIES_KEPT`](crate::SERIES_KEPT); [`purge_ended`](Self::purge_ended) frees those before, whatever its limit for ends,
     /// so many in a call that they cannot pile up, and leaves them out of its result.
     ///

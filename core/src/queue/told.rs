@@ -18,7 +18,7 @@ impl Ending<'_> {
     /// What it is told of one that goes on so, of which nothing is stored with the settlement itself.
     pub(super) fn told(&self, action: &Action, report: Option<&TaskReport>) -> Arc<TaskEnd> {
         let mut told = self.described(EndState::Failed, report);
-        told.result = None;
+        (told.result, told.log) = (None, None);
         let (headers, delay) = match action {
             Action::Postpone { delay, headers } => (headers.as_ref(), Some(*delay)),
             Action::Move { headers, .. } => (headers.as_ref(), None),

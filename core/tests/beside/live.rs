@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::{Failed, Processed};
+use anyqueue::adapter::LedgerQueueStorage as _;
 use anyqueue::{
-    Beside, ErrorKind, Forget, Keep, LedgerDown, ManualClock, MessageData, MessageId, PartitionId, Queue,
-    QueueMessageStatus, Task, TaskFilter, TaskReport, TaskState, header,
+    Beside, ErrorKind, Forget, Keep, LedgerDown, ManualClock, MessageData, MessageId, Page, PartitionId,
+    Queue, QueueMessageStatus, Task, TaskFilter, TaskReport, TaskState, header,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use futures_util::TryStreamExt;
 
-use crate::lab::{Bare, Lab, blind_labs, windowed_lab};
+use crate::lab::{Bare, Lab, blind_labs, blind_labs_on, windowed_lab};
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
@@ -170,6 +171,21 @@ async fn what_the_ledger_was_not_told_is_known_with_the_next_fact() {
 }
 
 #[tokio::test]
+async fn what_is_told_of_a_task_is_not_counted_and_has_nothing_that_nobody_is_shown() {
+    let ledger = MemoryQueue::new();
+    let [lab]: [Lab; 1] = blind_labs_on(&ledger, LedgerDown::Hold);
+    let id = lab.push_message(mail()).await;
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    held[0].report(TaskReport::new().with_log("+0.1s begun")).unwrap();
+    held[0].settle(Failed).await.unwrap();
+    lab.once(id, |task| task.attempt == 1).await;
+    let facts = PartitionId::new("jobs.-live").unwrap();
+    let fact = ledger.find_ended(&facts, &[id]).await.remove(0).unwrap().unwrap();
+    assert_eq!(fact.end.log, None);
+    assert_eq!(ledger.series(&facts, 0..u64::MAX, Page::of(9)).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn what_may_have_been_dropped_untold_for_its_key_is_known_from_its_first_attempt_on() {
     let lab = windowed_lab();
     let keyed = || mail().with_dedup_key("k");
@@ -246,7 +262,8 @@ async fn what_the_ledger_was_told_before_a_moment_can_be_forgotten_and_comes_wit
 }
 
 #[tokio::test]
-async fn what_waits_for_its_time_is_forgotten_so_long_after_it_is_due_and_what_is_dead_only_if_that_is_said() {
+async fn what_waits_for_its_time_is_forgotten_so_long_after_it_is_due_and_what_is_dead_only_if_that_is_said()
+{
     const DAY: Duration = Duration::from_hours(24);
     let clock = ManualClock::new();
     let clocked = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));

@@ -1,12 +1,15 @@
 //! Counts of ends: who counts waits for nobody, and what is no longer kept is freed.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyqueue::adapter::LedgerQueueStorage;
-use anyqueue::{Page, PartitionId};
+use anyqueue::{MessageId, Page, PartitionId};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 
 use crate::common::{Bed, SOON, part, run};
-use crate::ledger::{done, end_new};
+use crate::ledger::{done, end_new, find};
 use crate::locks::number;
 
 const KEPT_MINUTES: u64 = 8 * 24 * 60;
@@ -69,4 +72,19 @@ async fn one_purge_frees_all_counts_that_are_no_longer_kept_though_few_ends_have
     let mut conn = bed.connect().await;
     let left = number(&mut conn, format!("SELECT sum(tasks)::bigint FROM {schema}.series")).await;
     assert_eq!(left, 3, "those that are kept");
+}
+
+#[tokio::test]
+async fn facts_of_tasks_that_go_on_are_kept_and_not_counted() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p, [id, unkept]) = (bed.open().await, part("p.-live"), [MessageId::new(), MessageId::new()]);
+    let end = |attempt| Arc::new(done().with_attempt(attempt));
+    for attempt in [1, 3, 2] {
+        let short = Arc::new(done().with_keep(Some(Duration::ZERO)));
+        for told in queue.record_ended(&p, &[(unkept, short), (id, end(attempt))]).await {
+            told.unwrap();
+        }
+    }
+    assert_eq!(find(&queue, &p, id).await.map(|found| found.end.attempt), Some(3));
+    assert_eq!((find(&queue, &p, unkept).await, counted(&queue, &p).await), (None, 0));
 }

@@ -8,7 +8,7 @@ use anyqueue::{MessageId, Page, SERIES_KEPT};
 use redis::Value;
 
 use crate::common::{Bed, messages, part, pull, push};
-use crate::ledger::{done, settle_all, with_end};
+use crate::ledger::{done, find, record, settle_all, with_end};
 
 #[tokio::test]
 async fn every_key_of_counts_lapses_soon_after_its_time() {
@@ -52,7 +52,9 @@ async fn a_minute_of_more_kinds_than_there_is_room_for_counts_the_rest_without_t
     assert_eq!(cells.iter().map(|cell| cell.tasks).sum::<u64>(), KINDS as u64, "every end counts");
     let unnamed: u64 = cells.iter().filter(|cell| cell.key.kind.is_none()).map(|cell| cell.tasks).sum();
     assert!((1..KINDS as u64).contains(&unnamed), "{unnamed} without their kinds");
-    let Value::Array(minutes) = bed.run(&format!("KEYS {}:{{p}}:series:*", bed.prefix)).await else { panic!() };
+    let Value::Array(minutes) = bed.run(&format!("KEYS {}:{{p}}:series:*", bed.prefix)).await else {
+        panic!()
+    };
     for minute in minutes {
         let Value::BulkString(key) = minute else { panic!() };
         let fields = bed.run(&format!("HLEN {}", String::from_utf8(key).unwrap())).await;
@@ -60,4 +62,13 @@ async fn a_minute_of_more_kinds_than_there_is_room_for_counts_the_rest_without_t
         // One call brings up to a thousand.
         assert!(fields <= MOST_FIELDS + 1001 * FIELDS, "{fields} fields");
     }
+}
+
+#[tokio::test]
+async fn facts_of_tasks_that_go_on_are_kept_and_not_counted() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p, id) = (bed.open().await, part("p.-live"), MessageId::new());
+    record(&queue, &p, &[id], &done()).await;
+    assert!(find(&queue, &p, id).await.is_some());
+    assert_eq!(queue.series(&p, 0..u64::MAX, Page::of(9)).await.unwrap(), []);
 }

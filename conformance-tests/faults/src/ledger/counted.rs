@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     Action, LedgerQueueStorage as _, PullQueueStorage as _, SeriesCell, SeriesKey, Settlement, TaskEnd,
-    async_trait,
+    async_trait, is_of_facts,
 };
 use anyqueue::{EndState, MAX_PAGE, MessageId, Page, PartitionId, Result, SettleOutcome};
 use anyqueue_conformance::Fault;
@@ -37,6 +37,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
     plain(Fault::SeriesCountsLost, BREAKS, || Arc::new(CountsLost)),
     plain(Fault::SeriesCountsRepeats, BREAKS, || Arc::new(CountsRepeats)),
+    plain(Fault::SeriesCountsFacts, BREAKS, || Arc::new(CountsFacts)),
     subtle(Fault::SeriesRace, BREAKS, || Arc::new(Race::default())),
     plain(Fault::SeriesPagesSkip, BREAKS, || Arc::new(Pages::Skip)),
     plain(Fault::SeriesPagesRepeat, BREAKS, || Arc::new(Pages::Repeat)),
@@ -150,6 +151,40 @@ impl Quirk for CountsRepeats {
             }
         }
         client.right.record_ended(partition, ends).await
+    }
+}
+
+/// Counts what is told of tasks that go on, in a partition that no case has.
+#[derive(Debug)]
+struct CountsFacts;
+
+fn counted_in(partition: &PartitionId) -> PartitionId {
+    let other = PartitionId::new("counted-facts").ok().filter(|_| is_of_facts(partition));
+    other.unwrap_or_else(|| partition.clone())
+}
+
+#[async_trait]
+impl Quirk for CountsFacts {
+    async fn record_ended(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ends: &[(MessageId, Arc<TaskEnd>)],
+    ) -> Vec<Result<()>> {
+        for (_, end) in ends.iter().filter(|_| is_of_facts(partition)) {
+            count_once_more(client, &counted_in(partition), end).await;
+        }
+        client.right.record_ended(partition, ends).await
+    }
+
+    async fn series(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        minutes: Range<u64>,
+        page: Page<SeriesKey>,
+    ) -> Result<Vec<SeriesCell>> {
+        client.right.series(&counted_in(partition), minutes, page).await
     }
 }
 

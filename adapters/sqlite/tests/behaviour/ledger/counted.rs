@@ -43,6 +43,14 @@ async fn one_purge_frees_all_counts_that_are_no_longer_kept_though_few_ends_have
 }
 
 #[tokio::test]
+async fn facts_of_tasks_that_go_on_are_kept_and_not_counted() {
+    let bed = Bed::new().await;
+    let (p, id) = (part("p.-live"), MessageId::new());
+    bed.queue.record_ended(&p, &[(id, Arc::new(succeeded()))]).await.remove(0).unwrap();
+    assert_eq!((find(&bed.queue, &p, id).await.is_some(), counted(&bed.queue, &p).await), (true, 0));
+}
+
+#[tokio::test]
 async fn a_partition_of_which_nothing_is_left_but_counts_is_not_forgotten() {
     let bed = Bed::new().await;
     let p = part("p");

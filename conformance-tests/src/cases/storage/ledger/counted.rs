@@ -43,7 +43,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::SeriesCountsLost]),
     case!(Storage, "ledger.counted_recorded", [EndsCounted, EndsMerge], recorded)
         .needs(SERIES)
-        .kills(&[Fault::SeriesCountsRepeats]),
+        .kills(&[Fault::SeriesCountsRepeats, Fault::SeriesCountsFacts]),
     case!(Storage, "ledger.counted_cancelled", [EndsCounted, EndsRemoved], cancelled)
         .needs(SERIES)
         .kills(&[Fault::CancelForgetsEnd, Fault::CancelEndsUnknown]),
@@ -224,7 +224,7 @@ async fn is_lost(c: &Context, batch: &[Settlement]) -> CaseResult {
     c.check(Clause::Fencing, &[], right, "Lost", format!("{answers:?}"))
 }
 
-/// What is recorded counts once for each generation of a task, however often and in whatever order it comes.
+/// What is recorded counts once for each generation of a task, however often and in whatever order it comes. Facts of tasks that go on do not count.
 async fn recorded(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -239,7 +239,12 @@ async fn recorded(c: &Context) -> CaseResult {
     for _ in 0..2 {
         ledger.record(&[(ids[1], again.clone())]).await?;
     }
-    counts(ledger, &[first, second, again]).await
+    counts(ledger, &[first.clone(), second, again]).await?;
+    let facts = c.partition("work.-live")?;
+    let facts = Ledger::first(c, &facts)?;
+    facts.record(&[(ids[0], first.clone())]).await?;
+    facts.has(Clause::EndsMerge, &[(ids[0], first)]).await?;
+    counts(facts, &[]).await
 }
 
 /// What is cancelled while it waits is counted, whether its end is kept or not; what is not there is not.
