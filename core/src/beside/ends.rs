@@ -1,8 +1,8 @@
 //! The ends of tasks that settlements bring: kept before those are sent, or counted after.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -19,11 +19,16 @@ use crate::telemetry;
 
 /// How long what is settled waits to be counted.
 const COUNTED_WITHIN: Duration = Duration::from_secs(1);
+/// How long nothing is counted once the ledger has not returned within that: else every settlement would wait for it.
+const COUNTED_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// Ends of tasks.
+type ByPartition<'s> = BTreeMap<&'s PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>>;
 
 impl Beside {
     /// Keeps ends. Those that could not be kept are left, with the reason.
     pub(super) async fn keep(&self, settlements: &[Settlement]) -> HashMap<(PartitionId, MessageId), Error> {
-        let mut by_partition: BTreeMap<&PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>> = BTreeMap::new();
+        let mut by_partition = ByPartition::new();
         for settlement in settlements {
             if let Some(end) = settlement.stored_end() {
                 let Settlement { lease, then, .. } = settlement;
@@ -63,7 +68,7 @@ impl Beside {
     /// Has the ends counted that are not kept, of what is settled: only then is it known to have ended. A crash in between, or a ledger that is down, leaves
     /// them uncounted.
     pub(super) async fn count(&self, settlements: &[Settlement], answers: &[Result<SettleOutcome>]) {
-        let mut by_partition: BTreeMap<&PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>> = BTreeMap::new();
+        let mut by_partition = ByPartition::new();
         for (settlement, _) in settlements.iter().zip(answers).filter(|(_, answer)| is_settled(answer)) {
             let counted = settlement.counted_end().filter(|_| self.capabilities.series);
             let Some(end) = counted.filter(|_| settlement.stored_end().is_none()) else { continue };
@@ -74,6 +79,20 @@ impl Beside {
         let all = by_partition.values().map(BTreeMap::len).sum::<usize>();
         if all == 0 {
             return;
+        }
+        let uncounted = all.saturating_sub(self.counted(by_partition).await);
+        if uncounted > 0 {
+            telemetry::count("anyqueue_ledger_dropped_total", self.queue.name(), uncounted as u64);
+            tracing::warn!(uncounted, "the ends of tasks were not counted");
+        }
+    }
+
+    /// How many of these the ledger has counted in time.
+    async fn counted(&self, by_partition: ByPartition<'_>) -> usize {
+        let clock = Clock::system();
+        let rests_until = || self.uncounted_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if rests_until().is_some_and(|until| clock.now() < until) {
+            return 0;
         }
         let counted = AtomicUsize::new(0);
         let counting = async {
@@ -87,16 +106,19 @@ impl Beside {
         };
         // They are settled: a ledger out of reach must not make it look as if that were unknown.
         if Handle::try_current().is_ok() {
-            let clock = Clock::system();
-            tokio::select! { biased; () = counting => {}, () = clock.sleep(COUNTED_WITHIN) => {} }
+            let has_returned = tokio::select! {
+                biased;
+                () = counting => true,
+                () = clock.sleep(COUNTED_WITHIN) => false,
+            };
+            if !has_returned {
+                self.is_down.store(true, Ordering::Relaxed);
+                *rests_until() = clock.now().checked_add(COUNTED_AGAIN_AFTER);
+            }
         } else {
             counting.await;
         }
-        let uncounted = all.saturating_sub(counted.into_inner());
-        if uncounted > 0 {
-            telemetry::count("anyqueue_ledger_dropped_total", self.queue.name(), uncounted as u64);
-            tracing::warn!(uncounted, "the ends of tasks were not counted");
-        }
+        counted.into_inner()
     }
 }
 

@@ -10,8 +10,8 @@ mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -41,7 +41,8 @@ use crate::storage::{PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settl
 /// - An owner that has lost its lease may leave an end. The end of whoever has the message now outranks it, once it comes; not where the queue counts a
 ///   later delivery lower than an earlier one, as RabbitMQ may for another handle.
 /// - Ends are [counted](crate::Queue::series) as the ledger's storage counts them, a repeated one once. What a lost owner has left counts, and not the end that outranks it. What is kept for
-///   no time, or becomes a dead letter, is counted after its settlement: a crash in between leaves it out.
+///   no time, or becomes a dead letter, is counted after its settlement: a crash in between leaves it out, and so does a ledger that is down. One that does not
+///   return within a second is asked again half a minute later.
 /// - A message id must not be used again: where the queue does not count deliveries, a second task with the id of one that has ended may be taken for it.
 ///
 /// # Tasks that have not ended
@@ -80,6 +81,8 @@ pub struct Beside {
     when_down: LedgerDown,
     /// Whether the ledger could not be reached last time.
     is_down: AtomicBool,
+    /// Until when it is not asked to count ends that it does not keep.
+    uncounted_until: Mutex<Option<Instant>>,
     /// What the ledger is told of tasks that have not ended, where the queue cannot show them.
     facts: Option<Facts>,
     /// How long it keeps that.
@@ -116,11 +119,11 @@ impl Beside {
         capabilities.series = ledger.capabilities().series;
         // Settlements wait for the ledger before they are sent, so that those under way together could not keep their order.
         capabilities.exchange = false;
-        let is_down = AtomicBool::new(false);
+        let (is_down, uncounted_until) = (AtomicBool::new(false), Mutex::default());
         let is_shown = queue.capabilities().inspect.browse;
         let facts = (!is_shown).then(|| Facts::new(Arc::clone(&ledger), queue.name()));
         let (when_down, live_kept) = (LedgerDown::Hold, LIVE_KEPT);
-        Ok(Self { queue, ledger, capabilities, when_down, is_down, facts, live_kept })
+        Ok(Self { queue, ledger, capabilities, when_down, is_down, uncounted_until, facts, live_kept })
     }
 
     /// Sets what becomes of tasks that end while the ledger cannot be reached. Default: [`Hold`](LedgerDown::Hold).

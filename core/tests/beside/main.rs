@@ -248,6 +248,28 @@ async fn each_end_is_counted_once_however_often_it_is_told() {
     assert_eq!(lab.ends().await.len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_does_not_return_delays_one_settlement_that_it_should_count_and_not_the_next() {
+    let lab = lab(LedgerDown::Drop);
+    let dies = async || {
+        lab.push().await;
+        let mut held = lab.queue.pull("jobs").await.unwrap();
+        held[0].settle(QueueMessageStatus::poisonous("bad")).await.unwrap();
+    };
+    lab.hangs.store(true, SeqCst);
+    let began = tokio::time::Instant::now();
+    for _ in 0..5 {
+        dies().await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    lab.hangs.store(false, SeqCst);
+    tokio::time::advance(Duration::from_mins(1)).await;
+    dies().await;
+    let since = std::time::SystemTime::now() - Duration::from_mins(5);
+    let rows = lab.queue.series("jobs", &anyqueue::SeriesQuery::since(since)).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.tasks).sum::<u64>(), 1, "it is asked again after a while");
+}
+
 #[tokio::test]
 async fn a_ledger_that_does_not_return_keeps_nobody_from_knowing_that_a_task_is_dead() {
     let lab = lab(LedgerDown::Hold);
