@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyqueue_worker::{Partition, TaskContext, Worker};
 
+use crate::actor::{self, ACTOR};
 use crate::grounds::{PARTITION, open};
 use crate::say::say;
 use crate::sets::{self, SET};
@@ -18,14 +19,17 @@ const TAKES: Duration = Duration::from_millis(100);
 
 /// Works until it is killed or its parent has gone. Each task is told when it begins (`B`) and when its effect is there (`E`).
 pub(crate) fn run_if_child() -> Option<ExitCode> {
+    if let Ok(part) = std::env::var(ACTOR) {
+        runtime().block_on(actor::act(&part));
+        return Some(ExitCode::SUCCESS);
+    }
     let set = std::env::var(SET);
     let url = set.clone().or_else(|_| std::env::var(CHILD)).ok()?;
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
+    runtime().block_on(async {
         if set.is_ok() {
             return sets::work(&url).await;
         }
@@ -41,4 +45,8 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
         worker.run_until(std::future::pending()).await.unwrap();
     });
     Some(ExitCode::SUCCESS)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

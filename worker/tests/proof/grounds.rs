@@ -1,9 +1,12 @@
 //! Backends to prove on: each proof gets a queue of its own there.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyqueue::{PartitionOptions, Queue};
+use anyqueue::adapter::Storage;
+use anyqueue::{Beside, Keep, PartitionOptions, Queue};
 use anyqueue_testkit::{
     Ministack, Postgres, Program, Provided, Proxy, RabbitMq, Redis, Result, Server, provide,
     start_if_installed,
@@ -35,15 +38,27 @@ pub(crate) enum Needs {
     Processes,
     /// A server of its own, to be killed, behind a proxy that can cut connections.
     Server,
+    /// A ledger beside the queue.
+    LedgerBeside,
+    /// A ledger, inside or beside, and servers of its own that are killed.
+    LedgerOnServers,
 }
 
-/// The backends that have it.
+impl Needs {
+    const fn own_servers(self) -> bool {
+        matches!(self, Self::Server | Self::LedgerOnServers)
+    }
+}
+
+/// The backends that have it. Where there are two, the second keeps the ledger.
 pub(crate) fn names(needs: Needs) -> Vec<&'static str> {
     match needs {
         Needs::Nothing => vec!["memory", "sqlite", "postgres", "redis", "rabbitmq", "sqs"],
         Needs::Ids => vec!["memory", "sqlite", "postgres", "redis"],
         Needs::Processes => vec!["sqlite", "postgres", "redis", "rabbitmq", "sqs"],
         Needs::Server => vec!["postgres", "redis", "rabbitmq", "sqs"],
+        Needs::LedgerBeside => vec!["rabbitmq+sqlite", "rabbitmq+postgres", "rabbitmq+redis"],
+        Needs::LedgerOnServers => vec!["postgres", "redis", "rabbitmq+postgres"],
     }
 }
 
@@ -78,18 +93,15 @@ impl FaultTarget {
     }
 }
 
-/// A place for one proof.
-pub(crate) struct Ground {
-    pub(crate) backend: String,
+/// Where a queue or a ledger of one proof is.
+pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) target: Option<FaultTarget>,
-    _folder: TempDir,
 }
 
-impl Ground {
+impl Place {
     /// `None` where the server is not installed, which was said.
-    pub(crate) async fn prepare(name: &str, needs: Needs) -> Option<Self> {
-        let folder = TempDir::with_prefix("anyqueue-worker-").unwrap();
+    async fn prepare(name: &str, needs: Needs, folder: &Path) -> Option<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let space = format!("worker_{}_{number}", std::process::id());
         let in_schema = |url: &str| format!("{url}?schema={space}");
@@ -98,38 +110,75 @@ impl Ground {
         let behind =
             |endpoint: &str| format!("sqs://test:test@us-east-1/{space}?endpoint={endpoint}&levels=1");
         let mut target = None;
-        let url = match (name, needs) {
+        let url = match (name, needs.own_servers()) {
             ("memory", _) => "memory:".to_owned(),
-            ("sqlite", _) => format!("sqlite:{}", folder.path().join("queue.db").display()),
-            ("postgres", Needs::Server) => {
-                in_schema(&FaultTarget::start(&mut target, Postgres::new()).await?)
-            }
-            ("redis", Needs::Server) => {
+            ("sqlite", _) => format!("sqlite:{}", folder.join("queue.db").display()),
+            ("postgres", true) => in_schema(&FaultTarget::start(&mut target, Postgres::new()).await?),
+            ("redis", true) => {
                 let program = Redis::new().setting("appendfsync", "always");
                 prefixed(&FaultTarget::start(&mut target, program).await?)
             }
-            ("rabbitmq", Needs::Server) => prefixed(&FaultTarget::start(&mut target, RabbitMq::new()).await?),
-            ("sqs", Needs::Server) => {
-                behind(&FaultTarget::start(&mut target, Ministack::new().persistent()).await?)
-            }
-            ("postgres", _) => {
+            ("rabbitmq", true) => prefixed(&FaultTarget::start(&mut target, RabbitMq::new()).await?),
+            ("sqs", true) => behind(&FaultTarget::start(&mut target, Ministack::new().persistent()).await?),
+            ("postgres", false) => {
                 in_schema(POSTGRES.get_or_try_init(|| provide(Postgres::new())).await.unwrap().url()?)
             }
-            ("redis", _) => prefixed(REDIS.get_or_try_init(|| provide(Redis::new())).await.unwrap().url()?),
-            ("rabbitmq", _) => {
+            ("redis", false) => {
+                prefixed(REDIS.get_or_try_init(|| provide(Redis::new())).await.unwrap().url()?)
+            }
+            ("rabbitmq", false) => {
                 let url =
                     prefixed(RABBITMQ.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap().url()?);
                 format!("{url}&queue_age=0s") // this server is not killed
             }
-            ("sqs", _) => behind(SQS.get_or_try_init(|| provide(Ministack::new())).await.unwrap().url()?),
+            ("sqs", false) => behind(SQS.get_or_try_init(|| provide(Ministack::new())).await.unwrap().url()?),
             (other, _) => panic!("there is no ground {other:?}"),
         };
-        Some(Self { backend: name.to_owned(), url, target, _folder: folder })
+        Some(Self { url, target })
+    }
+}
+
+/// A place for one proof.
+pub(crate) struct Ground {
+    pub(crate) backend: String,
+    pub(crate) url: String,
+    pub(crate) target: Option<FaultTarget>,
+    /// Where a ledger is kept beside the queue.
+    pub(crate) ledger: Option<Place>,
+    _folder: TempDir,
+}
+
+impl Ground {
+    /// `None` where a server is not installed, which was said.
+    pub(crate) async fn prepare(name: &str, needs: Needs) -> Option<Self> {
+        let folder = TempDir::with_prefix("anyqueue-worker-").unwrap();
+        let (queue, ledger) = name.split_once('+').map_or((name, None), |(queue, at)| (queue, Some(at)));
+        let Place { url, target } = Place::prepare(queue, needs, folder.path()).await?;
+        let ledger = match ledger {
+            Some(ledger) => Some(Place::prepare(ledger, needs, folder.path()).await?),
+            None => None,
+        };
+        Some(Self { backend: name.to_owned(), url, target, ledger, _folder: folder })
     }
 
     /// A handle of its own on the queue; on memory, a queue of its own.
     pub(crate) async fn open(&self) -> Queue {
         open(&self.url).await
+    }
+
+    /// Where the ledger is, if that is not in the queue.
+    pub(crate) fn ledger_url(&self) -> Option<&str> {
+        self.ledger.as_ref().map(|ledger| &*ledger.url)
+    }
+
+    /// A handle of its own on the queue, with its ledger.
+    pub(crate) async fn open_with_ledger(&self) -> Queue {
+        let storage = anyqueue_backends::open(&self.url).await.unwrap();
+        let ledger = match self.ledger_url() {
+            Some(url) => Some(anyqueue_backends::open(url).await.unwrap()),
+            None => None,
+        };
+        with_ledger(storage, ledger).await
     }
 }
 
@@ -140,6 +189,18 @@ pub(crate) fn options() -> PartitionOptions {
 pub(crate) async fn open(url: &str) -> Queue {
     let storage = anyqueue_backends::open(url).await.unwrap();
     let queue = Queue::builder(storage).defaults(options()).build().unwrap();
+    queue.init().await.unwrap();
+    queue
+}
+
+/// A queue that keeps each end forever: in another storage, or inside. Nothing dies of being delivered often.
+pub(crate) async fn with_ledger(storage: Arc<dyn Storage>, ledger: Option<Arc<dyn Storage>>) -> Queue {
+    let storage: Arc<dyn Storage> = match ledger {
+        Some(ledger) => Arc::new(Beside::new(storage, ledger).unwrap()),
+        None => storage,
+    };
+    let builder = Queue::builder(storage).ledger(Keep::all(None));
+    let queue = builder.defaults(options().with_max_deliveries(None)).build().unwrap();
     queue.init().await.unwrap();
     queue
 }

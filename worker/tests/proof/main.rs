@@ -10,13 +10,20 @@
     reason = "a test may stop at anything"
 )]
 
+mod account;
+mod actor;
+mod actors;
 mod child;
+mod ends;
+mod facts;
 mod grounds;
 mod kills;
 mod load;
 mod restarts;
 mod say;
 mod sets;
+mod steps;
+mod tapped;
 mod time;
 
 use std::process::ExitCode;
@@ -55,6 +62,8 @@ fn proofs() -> Vec<Proof> {
         proof!(time::a_blocked_executor_loses_no_lease, Needs::Nothing),
         proof!(kills::killed_workers_lose_nothing, Needs::Processes),
         proof!(sets::killed_workers_skip_nothing_of_a_set, Needs::Processes),
+        proof!(ends::killed_at_each_step_each_task_is_in_one_place, Needs::LedgerOnServers),
+        proof!(facts::a_ledger_beside_knows_each_task_in_whatever_order_it_is_told, Needs::LedgerBeside),
         proof!(restarts::a_worker_outlives_the_server, Needs::Server),
         proof!(restarts::a_worker_outlives_a_frozen_server, Needs::Server),
         proof!(restarts::a_worker_outlives_cut_and_stalled_connections, Needs::Server),
