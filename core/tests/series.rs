@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyqueue::QueueMessageStatus::{Cancelled, Failed, Processed};
-use anyqueue::adapter::{Capabilities, Forward, QueueStorage as _, Storage};
+use anyqueue::adapter::{
+    Capabilities, Forward, LedgerQueueStorage as _, QueueStorage as _, Storage, TaskEnd,
+};
 use anyqueue::{
-    EndState, ErrorKind, Keep, MAX_SERIES_STEPS, ManualClock, MessageData, PartitionOptions, Queue,
-    QueueMessageStatus, SERIES_KEPT, SeriesQuery, SeriesRow, SeriesStep, TaskReport, header,
+    EndState, ErrorKind, Keep, MAX_PAGE, MAX_SERIES_ROWS, MAX_SERIES_STEPS, ManualClock, MessageData,
+    MessageId, PartitionId, PartitionOptions, Queue, QueueMessageStatus, SERIES_KEPT, SeriesQuery, SeriesRow,
+    SeriesStep, TaskReport, header,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
@@ -158,6 +162,30 @@ async fn more_counters_than_a_page_has_are_all_told() {
     }
     let rows = queue.series("p", &SeriesQuery::since(begun)).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.tasks).sum::<u64>(), 1_100);
+}
+
+#[tokio::test]
+async fn more_rows_than_one_answer_holds_are_refused_and_those_of_one_kind_are_told() {
+    let memory = MemoryQueue::new();
+    let queue = Queue::builder(memory.client()).ledger(Keep::default()).build().unwrap();
+    let p = PartitionId::new("p").unwrap();
+    let kinds: Vec<usize> = (0..=MAX_SERIES_ROWS).collect();
+    for some in kinds.chunks(MAX_PAGE) {
+        let end = |number: &usize| {
+            let mut end = TaskEnd::new(EndState::Succeeded).with_keep(Some(DAY));
+            end.kind = Some(format!("kind {number}").into());
+            (MessageId::new(), Arc::new(end))
+        };
+        let ends: Vec<_> = some.iter().map(end).collect();
+        assert!(memory.record_ended(&p, &ends).await.iter().all(Result::is_ok));
+    }
+    let since = SeriesQuery::since(SystemTime::now() - MINUTE).by(SeriesStep::Day);
+    let error = queue.series("p", &since).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("or of one kind"), "{error}");
+    let last = format!("kind {MAX_SERIES_ROWS}");
+    let rows = queue.series("p", &since.of_kind(last.as_str())).await.unwrap();
+    assert_eq!(told(&rows), [(Some(last.as_str()), EndState::Succeeded, 1)]);
 }
 
 /// A backend that does not count ends.

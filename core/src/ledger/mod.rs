@@ -22,8 +22,8 @@ pub use keep::Keep;
 pub(crate) use live::FACTS_MARK;
 pub use live::{Forget, Forgotten, LivePage, LiveTasks, is_of_facts};
 pub use series::{
-    HISTOGRAM_BUCKETS, Histogram, MAX_COUNTED_TIME, MAX_SERIES_STEPS, SERIES_KEPT, SeriesCell, SeriesKey,
-    SeriesQuery, SeriesRow, SeriesStep, first_minute_kept, minute_of,
+    HISTOGRAM_BUCKETS, Histogram, MAX_COUNTED_TIME, MAX_SERIES_ROWS, MAX_SERIES_STEPS, SERIES_KEPT,
+    SeriesCell, SeriesKey, SeriesQuery, SeriesRow, SeriesStep, first_minute_kept, minute_of,
 };
 pub use storage::LedgerQueueStorage;
 pub use task::{Task, TaskCount, TaskState};

@@ -11,6 +11,9 @@ pub const SERIES_KEPT: Duration = Duration::from_hours(8 * 24);
 /// The most steps of time that one call of [`Queue::series`](crate::Queue::series) returns: a day by the minute, and a bit.
 pub const MAX_SERIES_STEPS: u64 = 1_500;
 
+/// The most rows that one call of [`Queue::series`](crate::Queue::series) returns. Each takes somewhat less than a kilobyte.
+pub const MAX_SERIES_ROWS: usize = 20_000;
+
 /// The most that one task adds to the totals of times.
 pub const MAX_COUNTED_TIME: Duration = Duration::from_hours(365 * 24);
 

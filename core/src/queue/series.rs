@@ -9,11 +9,11 @@ use super::handle::Queue;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::inspect::{MAX_PAGE, Page};
 use crate::ledger::{
-    MAX_SERIES_STEPS, SERIES_KEPT, SeriesCell, SeriesKey, SeriesQuery, SeriesRow, minute_of,
+    MAX_SERIES_ROWS, MAX_SERIES_STEPS, SERIES_KEPT, SeriesCell, SeriesKey, SeriesQuery, SeriesRow, minute_of,
 };
 use crate::partition::{IntoPartitionId, PartitionId};
 
-/// The most counters that one call reads: eight days of some ten kinds, by the minute.
+/// The most counters that one call reads, those of other kinds too: eight days of some ten kinds, by the minute.
 const MAX_CELLS: usize = 500_000;
 
 impl Queue {
@@ -37,8 +37,9 @@ impl Queue {
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) where ends are not counted; [`InvalidInput`](ErrorKind::InvalidInput) for a time before
-    /// [`SERIES_KEPT`] ago, or of more than [`MAX_SERIES_STEPS`] steps; [`TooLarge`](ErrorKind::TooLarge) if there are too many kinds for so much time at
-    /// once; else the server's.
+    /// [`SERIES_KEPT`] ago, or of more than [`MAX_SERIES_STEPS`] steps; [`TooLarge`](ErrorKind::TooLarge) for more than [`MAX_SERIES_ROWS`] rows: ask by a
+    /// longer step, for a shorter time, or of one kind; and where more than half a million counters would have to be read, those of other kinds too: ask for
+    /// a shorter time. Else the server's.
     pub async fn series(
         &self,
         partition: impl IntoPartitionId,
@@ -63,6 +64,12 @@ impl Queue {
                 if query.kind.as_ref().is_none_or(|kind| cell.key.kind.as_ref() == Some(kind)) {
                     count(&mut rows, step, cell);
                 }
+            }
+            if rows.len() > MAX_SERIES_ROWS {
+                let text = format!(
+                    "there are more than {MAX_SERIES_ROWS} rows: ask by a longer step, for a shorter time, or of one kind"
+                );
+                return Err(self.refused(Error::new(ErrorKind::TooLarge, text)));
             }
             match page.last() {
                 Some(last) if page.len() >= MAX_PAGE => after = Some(last.key.clone()),
