@@ -23,8 +23,32 @@ pub(crate) struct Told {
     pub(crate) problem: Option<&'static str>,
     /// By how much the clock goes on with each question.
     pub(crate) takes: Duration,
-    /// Whether it answers nothing at all.
-    pub(crate) hangs: bool,
+    /// The queues of which it answers nothing at all.
+    pub(crate) hangs: Vec<&'static str>,
+    /// What is longer is too much for it.
+    pub(crate) most_minutes: Option<u64>,
+    /// How many questions are under way, and were at most.
+    under_way: usize,
+    pub(crate) most_under_way: usize,
+}
+
+/// A question that is under way.
+struct UnderWay<'a>(&'a Counting);
+
+impl<'a> UnderWay<'a> {
+    fn begin(counting: &'a Counting) -> Self {
+        counting.told(|told| {
+            told.under_way += 1;
+            told.most_under_way = told.most_under_way.max(told.under_way);
+        });
+        Self(counting)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.told(|told| told.under_way -= 1);
+    }
 }
 
 #[derive(Debug)]
@@ -122,7 +146,12 @@ impl LedgerQueueStorage for Counting {
         minutes: Range<u64>,
         _: Page<SeriesKey>,
     ) -> Result<Vec<SeriesCell>> {
+        let _under_way = UnderWay::begin(self);
         let (found, problem, hangs) = self.told(|told| {
+            let length = minutes.end.min(self.now() + 1).saturating_sub(minutes.start);
+            let is_too_long = told.most_minutes.is_some_and(|most| length > most);
+            let too_much = is_too_long.then(|| Error::new(ErrorKind::TooLarge, "it is too much"));
+            let problem = told.problem.map(|why| Error::new(ErrorKind::AccessDenied, why));
             let cells = told
                 .cells
                 .iter()
@@ -131,12 +160,12 @@ impl LedgerQueueStorage for Counting {
             found.sort_by(|one, other| one.key.cmp(&other.key));
             told.asked.push((partition.name().to_owned(), minutes));
             self.clock.advance(told.takes);
-            (found, told.problem, told.hangs)
+            (found, problem.or(too_much), told.hangs.contains(&partition.name()))
         });
         if hangs {
             std::future::pending::<()>().await;
         }
-        problem.map_or(Ok(found), |why| Err(Error::new(ErrorKind::AccessDenied, why)))
+        problem.map_or(Ok(found), Err)
     }
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {

@@ -1,0 +1,31 @@
+//! Counts over a ledger that a test has written.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
+
+use std::sync::Arc;
+
+use super::EndCounts;
+use super::counting::Counting;
+use crate::span::Span;
+
+mod crowded;
+mod kept;
+
+fn bed() -> (EndCounts, Arc<Counting>) {
+    let (queue, ledger) = Counting::queue();
+    (EndCounts::new(queue), ledger)
+}
+
+/// How many ended, and in which step before the last.
+async fn told(counts: &EndCounts, span: Span) -> Vec<(usize, u64)> {
+    let counted = counts.over(span, &["p"], None).await;
+    let steps = counted.steps.iter().rev().enumerate();
+    steps.map(|(ago, (_, step))| (ago, step.tasks())).filter(|(_, tasks)| *tasks > 0).collect()
+}
+
+/// What was asked since this was asked last, in minutes before now.
+fn asked(ledger: &Counting) -> Vec<(i64, i64)> {
+    let before = |minute: u64| i64::try_from(minute).unwrap() - i64::try_from(ledger.now()).unwrap();
+    let asked = ledger.told(|told| std::mem::take(&mut told.asked));
+    asked.into_iter().map(|(_, minutes)| (before(minutes.start), before(minutes.end))).collect()
+}
