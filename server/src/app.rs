@@ -58,6 +58,8 @@ pub(crate) struct App {
     pub(crate) polls: Arc<Semaphore>,
     /// A permit for each action on many tasks.
     pub(crate) bulk: Arc<Semaphore>,
+    /// A permit for each answer that counts ends.
+    pub(crate) series: Semaphore,
     pub(crate) read_only: bool,
     /// Whether it speaks TLS.
     pub(crate) encrypted: bool,

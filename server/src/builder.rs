@@ -36,6 +36,8 @@ use crate::trail::Trail;
 
 /// The most actions on many tasks at once: each remembers up to 100,000 ids.
 const MAX_BULK: usize = 8;
+/// The most answers at once that count ends: each reads up to 20,000 rows of nearly a kilobyte.
+const MAX_SERIES: usize = 4;
 /// How long a slow client is waited for, unless something else is said.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Later times need not be representable.
@@ -65,8 +67,7 @@ impl ServerBuilder {
         self
     }
 
-    /// The schedules that are shown and managed. By default those that are kept with the queue, where its backend keeps any. The service does not run them: see
-    /// [`Scheduler::run`].
+    /// The schedules that are shown and managed. By default those that are kept with the queue, where its backend keeps any. The service runs none: see [`Scheduler::run`].
     pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
         self.scheduler = Some(scheduler);
         self
@@ -184,6 +185,7 @@ impl ServerBuilder {
             instance: fastrand::u64(..),
             polls: Arc::new(Semaphore::new(self.room.most / 2)),
             bulk: Arc::new(Semaphore::new(MAX_BULK)),
+            series: Semaphore::new(MAX_SERIES),
             read_only: self.read_only,
             encrypted: self.tls.is_some(),
             in_the_open: OnceLock::new(),

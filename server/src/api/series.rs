@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{Histogram, SeriesQuery, SeriesRow, SeriesStep};
+use anyqueue::{Histogram, PartitionId, SeriesQuery, SeriesRow, SeriesStep};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
@@ -14,6 +15,8 @@ use crate::wire::{Json, Query, partition, time, time_text};
 
 /// The most rows in one answer.
 const MAX_ROWS: usize = 10_000;
+/// The longest that an answer takes, with the wait for others that are under way.
+const DEADLINE: Duration = Duration::from_secs(5);
 /// What is told if nobody says since when.
 const BY_DEFAULT: Duration = Duration::from_hours(24);
 
@@ -115,12 +118,15 @@ pub(crate) struct SeriesAnswer {
     rows: Vec<SeriesInfo>,
 }
 
-/// Counts of the tasks that ended, by step of time, kind and state: kept by the backend as they end, so that no task is read.
+/// Counts of the tasks that ended, by step of time, kind and state: kept by the backend as they end, so that no task is read. At most 10,000 rows.
 #[utoipa::path(
     get, path = "/v1/tasks/series", operation_id = "task_series", tag = "tasks", params(Range),
     responses(
         (status = 200, description = "How many ended, and how long they took.", body = SeriesAnswer),
+        (status = 400, description = "There would be too many steps or rows, or it is about a time whose counts are gone: what to ask instead.", body = Problem),
+        (status = 413, description = "There would be far too many rows, or counters to read: what to ask instead.", body = Problem),
         (status = 501, description = "The backend does not count ends.", body = Problem),
+        (status = 503, description = "They could not be counted in five seconds: ask for a shorter time, or again.", body = Problem),
     )
 )]
 pub(crate) async fn series(
@@ -129,13 +135,23 @@ pub(crate) async fn series(
 ) -> Answer<Json<SeriesAnswer>> {
     let partition = partition(&range.partition)?;
     let query = range.query(app.queue.clock().wall())?;
-    let rows = app.queue.series(partition, &query).await?;
+    let answer = timeout(DEADLINE, answer(&app, partition, &query)).await;
+    let busy =
+        || Problem::busy("they could not be counted in five seconds: ask for a shorter time, or again");
+    answer.unwrap_or_else(|_| Err(busy())).map(Json)
+}
+
+/// As soon as there are not too many others: each may hold many rows.
+async fn answer(app: &App, partition: PartitionId, query: &SeriesQuery) -> Answer<SeriesAnswer> {
+    let ended = |_| Problem::busy("the service ends: ask again");
+    let _permit = app.series.acquire().await.map_err(ended)?;
+    let rows = app.queue.series(partition, query).await?;
     if rows.len() > MAX_ROWS {
         let text = format!(
-            "{} rows: at most {MAX_ROWS} are told at once; ask by a longer step, or of one kind",
+            "{} rows: at most {MAX_ROWS} are told at once; ask by a longer step, for a shorter time, or of one kind",
             rows.len()
         );
         return Err(Problem::invalid(text));
     }
-    Ok(Json(SeriesAnswer { rows: rows.iter().map(SeriesInfo::of).collect() }))
+    Ok(SeriesAnswer { rows: rows.iter().map(SeriesInfo::of).collect() })
 }

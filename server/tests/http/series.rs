@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyqueue::Queue;
 use anyqueue::adapter::{Capabilities, Forward, QueueStorage as _, Storage};
 use anyqueue_memory::MemoryQueue;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, over};
+use crate::counting::Counting;
 
 /// A backend that does not count ends.
 #[derive(Debug)]
@@ -87,6 +90,25 @@ async fn what_cannot_be_told_is_refused_with_what_to_ask_instead() {
     }
     let minutes = "since=2001-01-01T00:00:00Z&before=2001-01-01T00:10:00Z&by=minute";
     assert_eq!(bed.client.get(&format!("/v1/tasks/series?partition=mail&{minutes}")).await.status, 400);
+}
+
+#[tokio::test]
+async fn few_are_asked_at_once_and_none_for_longer_than_five_seconds() {
+    let (queue, ledger) = Counting::queue();
+    let bed = Bed::over(queue).await;
+    ledger.told(|told| told.hangs = vec!["mail"]);
+    let begun = Instant::now();
+    let asked = (0..12).map(|_| bed.client.get("/v1/tasks/series?partition=mail"));
+    for answer in join_all(asked).await {
+        assert_eq!((answer.status, &answer.json()["retry"]), (503, &json!("safe")));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(ledger.told(|told| told.most_under_way), 4, "the others waited");
+    ledger.told(|told| told.hangs.clear());
+    let asked = (0..12).map(|_| bed.client.get("/v1/tasks/series?partition=mail"));
+    for answer in join_all(asked).await {
+        assert_eq!(answer.ok(), json!({ "rows": [] }), "one after the other");
+    }
 }
 
 #[tokio::test]
