@@ -59,8 +59,8 @@ pub struct Capabilities {
     /// backend makes by storing a copy.
     pub moves: MoveGuarantee,
     /// Whether a settlement can [store messages](crate::adapter::Settlement::then) with the end of its delivery, and whether both are one step:
-    /// if it is [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle leaves the successors stored and the delivery not ended.
-    /// `None`: it cannot.
+    /// if it is [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle, or a lease that ends there, leaves the successors stored and
+    /// the delivery not ended. `None`: it cannot.
     pub successors: Option<MoveGuarantee>,
     /// What [`InspectQueueStorage`](crate::adapter::InspectQueueStorage) can do.
     pub inspect: InspectCapability,
@@ -297,7 +297,7 @@ pub enum DeliveryCount {
 pub enum MoveGuarantee {
     /// The message is in exactly one place at any moment.
     Atomic,
-    /// A crash in the middle leaves it in both, or twice in its own partition if it was postponed.
+    /// A crash in the middle, or a lease that ends there, leaves it in both, or twice in its own partition if it was postponed.
     AtLeastOnce,
 }
 

@@ -14,7 +14,7 @@ pub(crate) use super::span::{NEVER, Span};
 use crate::fault_target::{DISRUPTED, killed};
 use crate::history::{
     Act, Amendment, Answer, Asked, Call, Cancellation, Deletion, Delivered, Extending, OnDuplicate, Push,
-    Pushed, Settling, Trace,
+    Pushed, Settling, Successor, Trace,
 };
 
 /// What became of each message, by its calls.
@@ -135,12 +135,20 @@ impl<'a> Timeline<'a> {
             Asked::Settle { items } => {
                 for item in items {
                     let lost = item.answer.ok() == Some(&Settling::Lost);
+                    // Where it takes two steps, the lease may end between them.
+                    let halved = lost && self.may_hold(item.delivery, span.from);
                     if !(lost && self.is_of_another(call, item.delivery)) {
                         self.settle(span, item.message, item.delivery, &item.action, &item.answer);
+                    }
+                    if halved && !self.rules.moves_once {
+                        self.half_copied(span, item.message, &item.action);
                     }
                     for successor in &item.then {
                         // Nothing is said of the order among the successors of one call: each is the first.
                         self.push(call, &successor.partition, std::slice::from_ref(&successor.pushed));
+                        if halved && !self.rules.successors_once {
+                            self.half_stored(span, successor);
+                        }
                     }
                 }
             }
@@ -223,6 +231,29 @@ impl<'a> Timeline<'a> {
             let pushed = Some((item, at));
             life.arrivals.push(Arrival { place: partition, span: call.span(), certain, pushed });
         }
+    }
+
+    /// Whether the delivery may still have been held at this moment.
+    fn may_hold(&self, delivery: Option<usize>, moment: Duration) -> bool {
+        let hold = delivery.and_then(|delivery| self.hold(delivery));
+        hold.is_some_and(|hold| hold.over_by >= moment && !matches!(hold.fate, Fate::Settled(..)))
+    }
+
+    /// A copy may have been stored though its delivery did not end.
+    fn half_copied(&mut self, span: Span, message: usize, action: &'a Act) {
+        let life = self.lives.entry(message).or_default();
+        life.half_copied |= matches!(action, Act::Postpone { .. } | Act::Move { .. });
+        if let Act::Move { to, headers } = action {
+            life.headers.extend(headers);
+            life.arrivals.push(Arrival { place: to, span, certain: false, pushed: None });
+            self.partitions.insert(to.clone());
+        }
+    }
+
+    /// A successor may have been stored though its delivery did not end.
+    fn half_stored(&mut self, span: Span, Successor { partition, pushed }: &'a Successor) {
+        let arrival = Arrival { place: partition, span, certain: false, pushed: Some((pushed, 0)) };
+        self.life(pushed.message).arrivals.push(arrival);
     }
 
     /// Another process said that it removed the message. What several say is not heard in the order in which it was done: the push

@@ -26,6 +26,7 @@ pub use trace::Trace;
 pub(crate) use trace::{
     Action as Act, Amendment, Answer, Cancellation, Change, Content, Deletion, Delivered, Event as Call,
     Extension as Extending, OnDuplicate, Op as Asked, Push, Pushed, Settled, Settlement as Settling, State,
+    Successor,
 };
 
 /// The smallest difference between two moments of a history.
