@@ -5,6 +5,7 @@ mod amend;
 mod client;
 mod failure;
 mod idle;
+mod opening;
 mod queue;
 mod timing;
 
@@ -30,6 +31,7 @@ pub(crate) use altered::Altered;
 pub use client::Client;
 pub(crate) use client::settlement;
 use failure::fail;
+use opening::open_storage;
 pub(crate) use queue::{handler_ids, polled};
 pub(crate) use timing::CLOCK_GRAIN;
 pub use timing::{Timing, scheduling};
@@ -461,19 +463,6 @@ fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
     let mut about = odd(expected, seen);
     about.extend(odd(seen, expected));
     if about.is_empty() { expected.to_vec() } else { about }
-}
-
-async fn open_storage(
-    harness: &dyn Harness,
-    target: Option<&dyn FaultTarget>,
-    namespace: &str,
-) -> Result<Arc<dyn Storage>> {
-    let storage = match target {
-        Some(target) => target.open(namespace).await?,
-        None => harness.open(namespace).await?,
-    };
-    storage.init().await?;
-    Ok(storage)
 }
 
 fn client(storage: Arc<dyn Storage>, name: Arc<str>, history: &Arc<History>) -> Client {

@@ -9,7 +9,7 @@ use anyqueue::{Keep, ManualClock, MessageData, MessageId, Queue, QueueMessageSta
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const TURNS: u32 = 7;
 /// How long a telling may take.
-const LONGEST: Duration = Duration::from_secs(3);
+const LONGEST: Duration = Duration::from_secs(10);
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -65,11 +65,19 @@ async fn end(works: &Queue, id: MessageId, state: TaskState) -> Outcome {
         works.request_cancel("told", &[id]).await?;
         return Ok(());
     }
-    let mut pulled = works.pull("told").wait(LONGEST).await?;
-    let status = match state {
-        TaskState::Failed => QueueMessageStatus::poisonous("bad"),
-        _ => QueueMessageStatus::Processed,
-    };
-    pulled.first_mut().ok_or("nothing was pulled")?.settle(status).await?;
-    Ok(())
+    loop {
+        let mut pulled = works.pull("told").wait(LONGEST).await?;
+        let next = pulled.first_mut().ok_or("nothing was pulled")?;
+        if next.id() != id {
+            // Of a turn that was given up.
+            next.settle(QueueMessageStatus::Processed).await?;
+            continue;
+        }
+        let status = match state {
+            TaskState::Failed => QueueMessageStatus::poisonous("bad"),
+            _ => QueueMessageStatus::Processed,
+        };
+        next.settle(status).await?;
+        return Ok(());
+    }
 }

@@ -27,6 +27,8 @@ pub(crate) const ALL: Duration = Duration::from_mins(3);
 pub(crate) async fn client(url: &str) -> Queue {
     let storage = PostgresQueue::builder(url).unwrap().call_timeout(CALL_TIMEOUT);
     let defaults = PartitionOptions::default().with_lease(LEASE);
+    // The migrations are not under test here, and take their time on a busy machine.
+    PostgresQueue::open(url).await.unwrap();
     let queue = Queue::builder(storage.open().await.unwrap()).defaults(defaults);
     queue.call_timeout(CALL_TIMEOUT).build().unwrap()
 }
