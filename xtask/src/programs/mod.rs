@@ -5,6 +5,7 @@ mod digest;
 mod list;
 mod needs;
 mod one;
+mod room;
 mod schedule;
 
 use std::fs;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use self::list::Program;
 use self::needs::Needs;
 use self::one::{Counts, Ended, Limits};
-use self::schedule::{Job, Schedule};
+use self::schedule::{Job, Schedule, Share};
 use crate::workspace::{Result, root};
 
 pub(crate) use self::list::note;
@@ -75,8 +76,9 @@ fn run(programs: &[Program]) -> Result<()> {
     let jobs = programs.iter().enumerate().map(|(index, program)| job(index, Needs::of(&program.name())));
     let mut schedule = Schedule::new(cores, jobs.collect());
     println!(
-        "{} programs on {cores} cores; what they say is kept in {}",
+        "{} programs on {cores} cores, with their servers' files in {}; what they say is kept in {}",
         programs.len(),
+        places.temporary.display(),
         places.output.display()
     );
     let begin = Instant::now();
@@ -98,7 +100,9 @@ fn run(programs: &[Program]) -> Result<()> {
         }
     });
     // Each program's own folder is gone, or a failure to remove it was reported.
-    let _ = fs::remove_dir(&places.temporary);
+    for folder in [&places.temporary, &places.on_disk] {
+        let _ = fs::remove_dir(folder);
+    }
     account.close(programs.len(), begin.elapsed())
 }
 
@@ -112,12 +116,8 @@ fn run_one(index: usize, program: &Program, places: &Places, sender: &SyncSender
     if SUITES.contains(&program.target.as_str()) {
         command.env(SCHEDULING.0, SCHEDULING.1);
     }
-    let ended = one::run(
-        command,
-        &places.output_of(program),
-        &places.temporary.join(index.to_string()),
-        Limits::USUAL,
-    );
+    let temporary = places.temporary_of(program).join(index.to_string());
+    let ended = one::run(command, &places.output_of(program), &temporary, Limits::USUAL);
     // The other end waits for as many as there are.
     let _ = sender.send((index, ended));
 }
@@ -127,6 +127,8 @@ struct Places {
     output: PathBuf,
     /// A folder for each program's temporary files. Short: paths of sockets are bounded.
     temporary: PathBuf,
+    /// The same for programs that have the machine to themselves, and measure: on a disk.
+    on_disk: PathBuf,
 }
 
 impl Places {
@@ -137,8 +139,14 @@ impl Places {
             fs::remove_dir_all(&output).map_err(fault)?;
         }
         fs::create_dir_all(&output).map_err(fault)?;
-        let temporary = std::env::temp_dir().join(format!("anyqueue-{}", std::process::id()));
-        Ok(Self { output, temporary })
+        let name = format!("anyqueue-{}", std::process::id());
+        let on_disk = std::env::temp_dir().join(&name);
+        let temporary = room::in_memory().map_or_else(|| on_disk.clone(), |folder| folder.join(&name));
+        Ok(Self { output, temporary, on_disk })
+    }
+
+    fn temporary_of(&self, program: &Program) -> &Path {
+        if Needs::of(&program.name()).share == Share::Alone { &self.on_disk } else { &self.temporary }
     }
 
     fn output_of(&self, program: &Program) -> PathBuf {
