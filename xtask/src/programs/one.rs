@@ -17,9 +17,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The longest programs take four minutes while others run.
+    /// The longest program takes ten minutes while others run: the starts of brokers.
     pub(crate) const USUAL: Self =
-        Self { deadline: Duration::from_mins(12), aftermath: Duration::from_secs(90) };
+        Self { deadline: Duration::from_mins(18), aftermath: Duration::from_secs(90) };
 }
 
 /// Between two looks whether a program has ended, or its folder is empty.
