@@ -23,6 +23,9 @@ pub(crate) fn mail() -> PartitionId {
     PartitionId::new("mail").unwrap()
 }
 
+/// The longest until one process has what another has just stopped using: one beat to give it back, another to see that.
+pub(crate) const BEAT_OF_EACH: Duration = Duration::from_secs(11);
+
 /// A control store, by a clock that a test turns.
 pub(crate) struct Bed {
     pub(crate) time: Arc<ManualClock>,

@@ -10,7 +10,7 @@ use anyqueue_control::limits::{Limit, Limits};
 use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::Permits;
 
-use crate::bed::{Bed, mail, millis, secs, store_over};
+use crate::bed::{BEAT_OF_EACH, Bed, mail, millis, secs, store_over};
 
 const WORKS: u8 = 0;
 const FAILS: u8 = 1;
@@ -192,10 +192,10 @@ async fn a_process_that_was_frozen_starts_nothing_with_permits_that_others_have_
         assert!(!a.permits.can_start(&mail(), 1) && a.start().is_none(), "the other one runs two");
     }
     b.end(1);
-    bed.pass(secs(6)).await;
+    bed.pass(BEAT_OF_EACH).await;
     assert!(a.start().is_some(), "there is one for it again");
     assert!(a.start().is_none(), "and no second");
     b.end(1);
-    bed.pass(secs(6)).await;
+    bed.pass(BEAT_OF_EACH).await;
     assert!(a.start().is_some());
 }
