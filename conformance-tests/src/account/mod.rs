@@ -12,14 +12,21 @@ use crate::check::{Fate, Rules, Timeline, Violation};
 use crate::clause::Clause;
 use crate::context::{Client, Context, settlement};
 use crate::history::Exported;
+use crate::run::on_a_thread;
 use crate::verdict::{CaseResult, Stop};
 pub(crate) use drain::{Drain, Stuck};
 
 /// Between two looks at counts.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Drains everything and judges the whole history.
-pub(crate) async fn close(c: &Context) -> CaseResult {
+/// What is left once everything was drained.
+pub(crate) struct Drained {
+    client: Client,
+    exported: Exported,
+}
+
+/// Drains everything.
+pub(crate) async fn drain(c: &Context) -> CaseResult<Drained> {
     let rules = Rules::of(c.capabilities());
     give_back(c, &rules).await;
     let client = c.fresh().await?;
@@ -30,11 +37,18 @@ pub(crate) async fn close(c: &Context) -> CaseResult {
         .run()
         .await
         .map_err(|stuck| c.failed(stuck.clause, &Vec::from_iter(stuck.about), stuck.expected, stuck.seen))?;
-    let exported = c.history().export(rules);
-    let verdict = Timeline::of(&exported.trace).check();
+    Ok(Drained { client, exported: c.history().export(rules) })
+}
+
+/// Judges the whole history.
+///
+/// On a thread of its own: that of a runtime would leave others without a turn while it reads thousands of calls.
+pub(crate) async fn judge(c: &Context, drained: Drained) -> CaseResult<Drained> {
+    let check = move || (Timeline::of(&drained.exported.trace).check(), drained);
+    let (verdict, drained) = on_a_thread("history checker", check).await.map_err(Stop::Inconclusive)?;
     c.history().observed(1);
-    verdict.map_err(|violation| broken(c, &exported, violation))?;
-    empty(c, &client, &Timeline::of(&exported.trace)).await
+    verdict.map_err(|violation| broken(c, &drained.exported, violation))?;
+    Ok(drained)
 }
 
 fn broken(c: &Context, exported: &Exported, violation: Violation) -> Stop {
@@ -71,12 +85,13 @@ async fn give_back(c: &Context, rules: &Rules) {
 }
 
 /// Where the backend counts, nothing may be left, not even under a lease.
-async fn empty(c: &Context, drain: &Client, timeline: &Timeline<'_>) -> CaseResult {
-    let declared = c.capabilities().inspect;
-    let Some(inspect) = drain.storage().inspect().filter(|_| declared.ready || declared.leased) else {
+pub(crate) async fn empty(c: &Context, drained: &Drained) -> CaseResult {
+    let (declared, storage) = (c.capabilities().inspect, drained.client.storage());
+    let Some(inspect) = storage.inspect().filter(|_| declared.ready || declared.leased) else {
         return Ok(());
     };
-    for partition in timeline.partitions.iter().filter(|partition| !partition.is_dead_letters()) {
+    let partitions = Timeline::of(&drained.exported.trace).partitions;
+    for partition in partitions.iter().filter(|partition| !partition.is_dead_letters()) {
         let deadline = Instant::now() + declared.staleness;
         loop {
             let counts = c.ok(Clause::Inspection, "counts", inspect.counts(partition).await)?;

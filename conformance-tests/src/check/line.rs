@@ -66,22 +66,31 @@ pub(super) fn ready_is_served(timeline: &Timeline<'_>) -> Verdict {
 /// Clauses 11, 18, 25 and 30: a pull that waits ends as soon as it can be served: not with what came long before its end, be it in its
 /// answer or left behind.
 pub(super) fn woken_in_time(timeline: &Timeline<'_>) -> Verdict {
+    let waited = |(call, got): &(&Call, &Vec<Delivered>)| match &call.op {
+        Asked::Pull { wait, stopped, .. } => !got.is_empty() && !wait.is_zero() && !*stopped,
+        _ => false,
+    };
+    let waiters: Vec<_> = pulls(timeline).filter(waited).collect();
     for (number, life) in &timeline.lives {
         for interval in timeline.ready_intervals(*number, life) {
-            check_waiters(timeline, &interval)?;
+            check_waiters(timeline, &interval, &waiters)?;
         }
     }
     Ok(())
 }
 
 /// Judges the pulls that waited while the message certainly was there.
-fn check_waiters(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>) -> Verdict {
-    for (call, got) in pulls(timeline) {
-        let Asked::Pull { partition, wait, stopped, .. } = &call.op else { continue };
+fn check_waiters(
+    timeline: &Timeline<'_>,
+    interval: &ReadyInterval<'_>,
+    waiters: &[(&Call, &Vec<Delivered>)],
+) -> Verdict {
+    for (call, got) in waiters {
+        let Asked::Pull { partition, .. } = &call.op else { continue };
         let span = call.span();
         let ready = interval.since.max(span.from);
         let late = span.to > ready.saturating_add(timeline.rules.wake).saturating_add(timeline.rules.grain);
-        if got.is_empty() || wait.is_zero() || *stopped || !late || interval.place != partition {
+        if !late || interval.place != partition {
             continue;
         }
         // Until this pull answered it, or beyond its end.
@@ -200,6 +209,9 @@ fn others_overfetch(timeline: &Timeline<'_>, call: &Call, partition: &PartitionI
 /// Whether another pull, under way at the same time, may be the first to come upon it since its lease or delay was over, and be at work
 /// on it: a server may pass over what is being changed.
 fn being_made_ready(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, call: &Call) -> bool {
+    if !interval.by_time {
+        return false;
+    }
     let span = call.span();
     let here =
         |other: &&Call| matches!(&other.op, Asked::Pull { partition, .. } if partition == interval.place);
@@ -214,7 +226,7 @@ fn being_made_ready(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, call:
             && earlier.to <= first
             && timeline.never_paused(interval.place, earlier)
     };
-    interval.by_time && !others().any(came_upon_it)
+    !others().any(came_upon_it)
 }
 
 /// Whether a push of its deduplication key may be at work on it: a server may pass over what is being changed.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Capabilities;
 use anyqueue::{ManualClock, MessageId};
 
+use crate::check::Violation;
 use crate::harness::Harness;
 use crate::history::{Exported, Trace};
 use crate::run::on_a_thread;
@@ -99,7 +100,8 @@ impl Search {
         // What a plan wants to settle it may not hold when its turn comes: that shows nothing.
         let was_tried = |kind: &String| trace.settlements(kind).is_none_or(|tries| tries >= OFTEN);
         trace.head.planned = plan.kinds(OFTEN).into_iter().filter(was_tried).collect();
-        let Err(violation) = trace.check() else { return Ok(trace) };
+        let (verdict, trace) = judged(trace).await;
+        let Err(violation) = verdict else { return Ok(trace) };
         let about: Vec<_> =
             violation.about.iter().filter_map(|number| messages.get(*number).copied()).collect();
         let mut history = lines(&about);
@@ -134,6 +136,12 @@ impl Search {
         let stop = Stop::Fail(Box::new(found.failure));
         if found.late { stop.late() } else { stop }
     }
+}
+
+/// The verdict on a history, which leaves the thread to others meanwhile.
+async fn judged(trace: Trace) -> (std::result::Result<(), Violation>, Trace) {
+    let check = move || (trace.check(), trace);
+    on_a_thread("history checker", check).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Does the work on a thread and a runtime of its own, where nothing else has a turn.

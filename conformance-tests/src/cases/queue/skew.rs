@@ -43,6 +43,11 @@ async fn skewed(c: &Context, skew: Skew) -> CaseResult<(Queue, Clock)> {
     Ok((queue, clock))
 }
 
+/// Where nothing came it may only be late.
+fn late_if_none(got: &[Delivery], judged: CaseResult) -> CaseResult {
+    judged.map_err(|stop| if got.is_empty() { stop.late() } else { stop })
+}
+
 /// Pushes, and judges that another client gets it after the delay, by less than `early` before it.
 async fn comes(
     c: &Context,
@@ -53,7 +58,8 @@ async fn comes(
     let (p, id, start) = (c.partition("work")?, message.id(), Instant::now());
     c.store(by, &p, vec![message]).await?;
     let mut got = c.ok(Clause::PullBounds, "a pull", to.pull(&p).wait(c.timing().latest(delay)).await)?;
-    c.same_ids(Clause::ServerTime, "the message when it is due", &[id], &handler_ids(&got))?;
+    let came = c.same_ids(Clause::ServerTime, "the message when it is due", &[id], &handler_ids(&got));
+    late_if_none(&got, came)?;
     let bounds = (delay.saturating_sub(early), c.timing().latest(delay) + c.timing().soon);
     c.took(Clause::Delays, &[id], "its delivery", start.elapsed(), bounds)?;
     c.processed(to, &mut got).await
@@ -86,7 +92,9 @@ async fn postponements(c: &Context) -> CaseResult {
         c.settle(&mut held, Status::postponed(delay)).await?;
         let mut got =
             c.ok(Clause::PullBounds, "a pull", right.pull(&p).wait(c.timing().latest(delay)).await)?;
-        c.same_ids(Clause::ServerTime, "the postponed message when it is due", &sent, &handler_ids(&got))?;
+        let came =
+            c.same_ids(Clause::ServerTime, "the postponed message when it is due", &sent, &handler_ids(&got));
+        late_if_none(&got, came)?;
         let bounds = (delay, c.timing().latest(delay) + c.timing().soon);
         c.took(Clause::Delays, &sent, "its return", start.elapsed(), bounds)?;
         c.processed(&right, &mut got).await?;
@@ -137,7 +145,9 @@ async fn lease_ends(c: &Context, holder: &Queue, other: &Queue) -> CaseResult {
     let held = c.ok(Clause::PullBounds, "a pull", pull.await)?;
     c.same_ids(Clause::PullBounds, "the message", &sent, &handler_ids(&held))?;
     let mut got = c.ok(Clause::PullBounds, "a pull", other.pull(&p).wait(c.timing().latest(lease)).await)?;
-    c.same_ids(Clause::ServerTime, "the message when the lease is over", &sent, &handler_ids(&got))?;
+    let came =
+        c.same_ids(Clause::ServerTime, "the message when the lease is over", &sent, &handler_ids(&got));
+    late_if_none(&got, came)?;
     let bounds = (lease, c.timing().latest(lease) + c.timing().soon);
     c.took(Clause::LeaseEnd, &sent, "its return", start.elapsed(), bounds)?;
     c.processed(other, &mut got).await
