@@ -1,4 +1,4 @@
-//! The conformance suite over the PostgreSQL backend: a schema per case, and other processes on the same server.
+//! The conformance suite over the PostgreSQL backend: a database per case, and other processes on the same server.
 
 mod harness;
 
@@ -9,7 +9,8 @@ use anyqueue::adapter::Storage;
 use anyqueue::{Clock, MessageId, PartitionId, Result};
 use anyqueue_conformance::{Need, async_trait, least};
 use anyqueue_postgres::PostgresQueue;
-use anyqueue_testkit::harness::{ServerBackend, ServerHarness};
+use anyqueue_testkit::harness::{ServerBackend, ServerHarness, Servers};
+use anyqueue_testkit::provide;
 
 struct Postgres;
 
@@ -29,12 +30,22 @@ impl ServerBackend for Postgres {
         Some(anyqueue_testkit::Postgres::new())
     }
 
-    /// Few connections: the suite opens many clients at once.
-    fn options(&self, namespace: &str) -> String {
-        format!("schema={namespace}&max_connections=4")
+    async fn servers(&self) -> anyqueue_testkit::Result<Option<Servers>> {
+        let provided = provide(self.program()).await?;
+        let Some(url) = provided.url().map(str::to_owned) else { return Ok(None) };
+        if provided.server().is_some() {
+            let made = harness::make_model(&url).await;
+            assert!(made.is_ok(), "a new server has room for a database: {made:?}");
+        }
+        Ok(Some(Servers::new(url, provided)))
+    }
+
+    fn address(&self, url: &str, namespace: &str) -> String {
+        harness::address(url, namespace)
     }
 
     async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
+        harness::make(address).await?;
         Ok(Arc::new(PostgresQueue::builder(address)?.clock(clock).open().await?))
     }
 
@@ -47,7 +58,7 @@ impl ServerBackend for Postgres {
     }
 
     async fn remove(&self, url: &str, namespace: &str) {
-        harness::drop_schema(url, namespace).await;
+        harness::remove(url, namespace).await;
     }
 }
 

@@ -32,14 +32,14 @@ const TABLE: &[Row] = &[
     (
         "anyqueue-rabbitmq/behaviour",
         Share::Tenths(11),
-        590,
+        450,
         None,
-        "brokers start, six seconds of a core each",
+        "brokers start, four seconds of a core each",
     ),
     (
         "anyqueue-rabbitmq/conformance",
         Share::Alone,
-        80,
+        240,
         None,
         "the same, several at once, and late while others run",
     ),
@@ -59,7 +59,7 @@ const TABLE: &[Row] = &[
     ),
     ("anyqueue-cli/command", Share::Tenths(9), 210, Some(4), "waits for processes and servers"),
     ("anyqueue-postgres/behaviour", Share::Tenths(10), 210, Some(4), "waits for time-outs and servers"),
-    ("anyqueue-postgres/conformance", Share::Tenths(17), 280, None, "sixteen cases at once"),
+    ("anyqueue-postgres/conformance", Share::Tenths(19), 160, None, "sixteen cases at once"),
     ("anyqueue-redis/behaviour", Share::Tenths(5), 490, Some(4), "waits for time-outs and servers"),
     ("anyqueue-redis/cluster", Share::Tenths(17), 58, None, "the same, six servers: late while others run"),
     (
