@@ -67,6 +67,7 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
             include_str!("../migrations/0006_series/2_count.sql"),
         ],
     ),
+    ("members due", &[include_str!("../migrations/0007_members_due/1_advance.sql")]),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

@@ -21,6 +21,7 @@ const TOPICS: &[&[Entry]] = &[
     client::names::FAULTS,
     settle::stored_anew::FAULTS,
     groups::locked::FAULTS,
+    groups::matured::FAULTS,
     whole::claimed::FAULTS,
     whole::ended::FAULTS,
     whole::left::FAULTS,

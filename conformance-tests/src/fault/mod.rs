@@ -174,6 +174,7 @@ with_ledger_faults! { with_control_faults! faults!
     GroupPerPriority: "Members of a group that differ in priority are of different groups.",
     GroupForgetsPriority: "A message of a group has no priority.",
     DelayedForgetsGroup: "A delayed message joins no group when it matures.",
+    MaturesAtPull: "A delayed member of a group joins it when somebody pulls, not when its delay is over.",
     DelayedForgetsPriority: "A delayed message has no priority when it matures.",
     TopLevelClamped: "The two highest priorities are one.",
     KeyFreeAfterRetry: "A failed message loses its deduplication key.",

@@ -43,6 +43,11 @@ pub(crate) const RULES: &[(Need, &str)] = &[
     (Need::WholeGroups, "the broker orders no group within a queue, so there is none to claim"),
     (Need::Ledger, "the broker keeps nothing of what is acknowledged"),
     (Need::AtomicLedger, "the broker keeps nothing of what is acknowledged"),
+    (Need::Series, "the broker keeps nothing of what is acknowledged, nor counts it"),
+    (
+        Need::Control,
+        "the broker has no entry that can be read without taking it, or changed if nobody else did",
+    ),
     (Need::Pause, "consumers of a queue cannot be paused"),
     (Need::ServerAges, "AMQP 0-9-1 does not tell the broker's time: a message bears that of who pushed it"),
     (

@@ -39,7 +39,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 pub(super) const BREAKS: &[Clause] = &[];
 
 /// The shortest delay: what is due then joins the end a moment later.
-pub(super) const TO_THE_END: Duration = Duration::from_nanos(1);
+pub(crate) const TO_THE_END: Duration = Duration::from_nanos(1);
 
 /// Of one message, which is there as far as anybody knows.
 pub(super) async fn amend_one(

@@ -1,3 +1,4 @@
 //! Faults of groups.
 
 pub(crate) mod locked;
+pub(crate) mod matured;

@@ -42,6 +42,16 @@ seen! {
         sleep(2 * SHORT).await;
         client.all().await
     };
+    MaturesAtPull: "b", not "c", async |lab| {
+        let client = lab.open().await;
+        client.push([grouped("a")]).await;
+        let head = client.one().await;
+        client.push([grouped("b").with_delay(SHORT)]).await;
+        sleep(2 * SHORT).await;
+        client.push([grouped("c")]).await;
+        client.settle(&head, Action::Remove).await;
+        client.all().await
+    };
     DelayedForgetsPriority: "b a", not "a b", async |lab| {
         let client = lab.open().await;
         client.push([m("a"), m("b").with_priority(1).with_delay(SHORT)]).await;

@@ -37,6 +37,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "groups.delayed_joins_at_maturity", [Delays, Groups], delayed_joins_at_maturity)
         .needs(&[Need::Groups, Need::PushDelay])
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::DelayedForgetsGroup]),
+    case!(Storage, "groups.matured_unseen_is_ahead", [Delays, Groups], matured_unseen_is_ahead)
+        .needs(&[Need::Groups, Need::PushDelay])
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::MaturesAtPull]),
     case!(Storage, "groups.next_wakes_waiter", [PushWakes, Groups], next_wakes_waiter)
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::FreedGroupWakesNobody]),
@@ -214,6 +217,28 @@ async fn delayed_joins_at_maturity(c: &Context) -> CaseResult {
     let got = c.client().take(&p, 1).await?;
     c.in_order(Clause::Groups, "the matured member", &late, &got)?;
     c.client().remove(&got).await
+}
+
+/// A member whose delay is over is ahead of what is pushed after that, though nobody has pulled since: behind a head that goes, too.
+async fn matured_unseen_is_ahead(c: &Context) -> CaseResult {
+    let (p, delay) = (c.partition("work")?, c.timing().delay);
+    for has_head in [false, true] {
+        let mut sent = push_group(c, "g", usize::from(has_head)).await?;
+        let head = if has_head { c.client().pull(&p, 10).await? } else { Vec::new() };
+        sent.extend(c.client().push(&p, &[c.message().with_group("g").with_delay(delay)]).await?);
+        tokio::time::sleep(delay + c.timing().slack).await;
+        sent.extend(push_group(c, "g", 1).await?);
+        c.client().remove(&head).await?;
+        let mut out = head;
+        for _ in 0..2 {
+            let got = c.client().pull(&p, 10).await?;
+            c.check(Clause::Groups, &sent, got.len() == 1, "one member at a time", format!("{}", got.len()))?;
+            c.client().remove(&got).await?;
+            out.extend(got);
+        }
+        c.in_order(Clause::Groups, "members in the order in which they joined", &sent, &out)?;
+    }
+    Ok(())
 }
 
 /// Whoever waits gets the next member as soon as the head is removed.
