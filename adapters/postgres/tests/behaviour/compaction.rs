@@ -8,7 +8,7 @@ use anyqueue::OnDuplicate::{self, Behind, Earlier, Keep, Replace};
 use anyqueue::adapter::{
     Action, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
-use anyqueue::{ErrorKind, MessageData, PartitionId, PushOutcome, Result, RetryClass, SettleOutcome};
+use anyqueue::{Error, ErrorKind, MessageData, PartitionId, PushOutcome, Result, RetryClass, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 
@@ -80,12 +80,18 @@ async fn replacing_a_member_while_its_group_goes_on_locks_nobody_out() {
     assert_eq!(drain(&queue, &p).await, ["new", "after"]);
 }
 
-/// Whether the server ended a call in favour of another, so that it has to be made again, as core does. Counts how often.
-fn is_ended<T>(ended: &AtomicU32, outcomes: Vec<Result<T>>) -> bool {
-    let Some(error) = outcomes.into_iter().find_map(Result::err) else { return false };
-    assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::Safe), "{error}");
-    ended.fetch_add(1, Ordering::Relaxed);
-    true
+fn all<T>(outcomes: Vec<Result<T>>) -> Result<Vec<T>> {
+    outcomes.into_iter().collect()
+}
+
+/// What a call returned, or `None` if the server ended it in favour of another, so that it has to be made again, as core does.
+/// Counts how often.
+fn unless_ended<T>(ended: &AtomicU32, outcome: Result<T>) -> Option<T> {
+    let count = |error: Error| {
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::Safe), "{error}");
+        ended.fetch_add(1, Ordering::Relaxed);
+    };
+    outcome.map_err(count).ok()
 }
 
 /// Batches of the same few keys, in all orders, each message of another kind.
@@ -112,10 +118,15 @@ async fn many_that_follow_and_replace_each_other_while_deliveries_end_hardly_eve
                     }
                 };
                 let batch: Vec<_> = (0..6).map(message).collect();
-                while is_ended(&ended, queue.push(&p, &batch).await) {}
-                let held = pull(&queue, &p, 4).await;
+                while unless_ended(&ended, all(queue.push(&p, &batch).await)).is_none() {}
+                let held = loop {
+                    let pulled = queue.pull(&p, PullRequest::new(4, Duration::ZERO, LEASE)).await;
+                    if let Some(held) = unless_ended(&ended, pulled) {
+                        break held;
+                    }
+                };
                 let ends: Vec<_> = held.iter().map(|held| removal(held, &[])).collect();
-                while is_ended(&ended, queue.settle(&ends).await) {}
+                while unless_ended(&ended, all(queue.settle(&ends).await)).is_none() {}
             }
             queue
         });

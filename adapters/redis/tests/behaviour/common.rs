@@ -8,7 +8,7 @@ use anyqueue::{MessageData, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_redis::{RedisBuilder, RedisQueue};
 use anyqueue_testkit::{Redis, Server, start_if_installed};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Value};
+use redis::{AsyncConnectionConfig, Cmd, Value};
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -74,9 +74,13 @@ impl Bed {
     }
 }
 
+/// Patient: the client's own half a second is too short for thousands of commands on a busy machine.
 pub(crate) async fn connect(server: &Server) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    let patience = Some(Duration::from_secs(30));
+    let options =
+        AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    client.get_multiplexed_async_connection_with_config(&options).await.unwrap()
 }
 
 /// Runs a command of the test's own: its words, one after the other.

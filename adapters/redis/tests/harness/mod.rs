@@ -1,9 +1,11 @@
 //! What the suite does past the adapter.
 
+use std::time::Duration;
+
 use anyqueue::{Error, ErrorKind, MessageId, PartitionId, Result};
 use anyqueue_conformance::corrupted;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult};
 
 fn refused(error: RedisError) -> Error {
     Error::new(ErrorKind::Internal, "the record could not be changed").with_source(error)
@@ -19,8 +21,12 @@ pub(crate) async fn corrupt(url: &str, prefix: &str, partition: &PartitionId, id
     replace.query_async(&mut conn).await.map_err(refused)
 }
 
+/// Patient: the client's own half a second is too short on a busy machine.
 async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
-    Client::open(url)?.get_multiplexed_async_connection().await
+    let patience = Some(Duration::from_secs(30));
+    let options =
+        AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&options).await
 }
 
 /// The hash of these in which the message is, and its record; an empty one if it is in none.

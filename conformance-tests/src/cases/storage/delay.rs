@@ -11,7 +11,7 @@ use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
-use crate::verdict::CaseResult;
+use crate::verdict::{CaseResult, Stop};
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "delay.never_early", [PushWakes, Delays], never_early)
@@ -238,12 +238,16 @@ async fn longest(c: &Context) -> CaseResult {
 /// A message pushed again while it is delayed comes when the first push said.
 async fn repeat_keeps_the_delay(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    let delay = c.timing().soon + c.timing().delay;
+    let delay = c.timing().soon + c.timing().delay * 2;
     let message = c.message().with_delay(delay);
     let pushed = Instant::now();
     let id = push_one(c, &p, message.clone()).await?;
-    tokio::time::sleep(delay.saturating_sub(c.timing().delay / 2)).await;
+    // A delay that starts anew now ends later than the first one may.
+    tokio::time::sleep(c.timing().soon + c.timing().delay / 2).await;
     refused(c, Clause::Delays, &p, message).await?;
+    if pushed.elapsed() >= delay {
+        return Err(Stop::Inconclusive("the second push was late: the delay was over".to_owned()));
+    }
     let got = c.client().pull_with(&p, c.client().request(1, delay)).await?;
     c.in_order(Clause::Delays, "the delayed one", &[id], &got)?;
     c.took(Clause::Delays, &[id], "its delivery", pushed.elapsed(), (delay, c.timing().latest(delay)))?;
