@@ -27,6 +27,8 @@ pub mod header {
     pub const DEAD_AT: &str = "anyqueue-dead-at";
     /// On a dead letter: its delivery count when it died, if the backend counts.
     pub const DEAD_DELIVERIES: &str = "anyqueue-dead-deliveries";
+    /// On a dead letter: how many attempts had been made when it died, the last one included, as far as they are known.
+    pub const DEAD_ATTEMPTS: &str = "anyqueue-dead-attempts";
     /// On a message that was put back from dead letters: when that run of the redrive began, RFC 3339 in UTC, with digits
     /// below the millisecond that tell runs apart. Its expiry is no longer enforced.
     pub const REDRIVEN_AT: &str = "anyqueue-redriven-at";

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyqueue::QueueMessageStatus::{Cancelled, Failed, Processed};
 use anyqueue::{
-    CancelOutcome, ErrorKind, Expired, Keep, MAX_RESULT_BYTES, ManualClock, MessageData, MessageId,
+    CancelOutcome, ErrorKind, Expired, Keep, MAX_RESULT_BYTES, ManualClock, MessageData, MessageId, Page,
     PartitionOptions, Queue, QueueMessageStatus, SettleOutcome, Task, TaskCount, TaskFilter, TaskReport,
     TaskState, header,
 };
@@ -93,6 +93,25 @@ async fn an_end_keeps_what_was_known_of_the_task() {
     assert!(off < Duration::from_millis(2), "{off:?}");
     let kept = task.expires_at.unwrap().duration_since(task.ended_at.unwrap()).unwrap();
     assert_eq!(kept, Duration::from_hours(24));
+}
+
+#[tokio::test]
+async fn a_dead_letter_counts_the_attempt_that_it_died_of_until_it_is_put_back() {
+    let (_, queue) = queue();
+    let dead = QueueMessageStatus::poisonous("bad");
+    for (report, attempt) in [(TaskReport::new(), 3), (TaskReport::new().with_attempt(9), 9)] {
+        let id = push(&queue, MessageData::new("x").with_header(header::TASK_ATTEMPTS, "2")).await;
+        let mut held = queue.pull("jobs").await.unwrap();
+        held[0].report(report).unwrap();
+        held[0].settle(dead.clone()).await.unwrap();
+        assert_eq!(queue.task("jobs", id).await.unwrap().unwrap().attempt, attempt);
+        let letters = queue.dead_letters("jobs").unwrap();
+        assert_eq!(letters.list(Page::of(1)).await.unwrap()[0].attempts, Some(attempt));
+        letters.redrive().await.unwrap();
+        let back = queue.task("jobs", id).await.unwrap().unwrap();
+        assert_eq!((back.state, back.attempt), (TaskState::Queued, 2));
+        settle(&queue, Processed).await;
+    }
 }
 
 #[tokio::test]
@@ -239,7 +258,7 @@ async fn a_filter_is_answered_over_what_lives_is_dead_and_has_ended() {
     assert_eq!(of(all().of_kind("even")).await, [ids[4], ids[2], ids[0]]);
     assert_eq!(of(all().with_task_id_prefix("t3")).await, [ids[3]]);
     assert_eq!(of(all().with_error("cheese")).await, [ids[3]]);
-    assert_eq!(of(all().with_min_attempts(1)).await, [ids[2], ids[1], ids[0]]);
+    assert_eq!(of(all().with_min_attempts(1)).await, [ids[3], ids[2], ids[1], ids[0]]);
     assert_eq!(of(all().with_min_attempts(2)).await, []);
     assert_eq!(of(all().in_state(TaskState::TimedOut)).await, []);
     let capped = queue.count_tasks("jobs", &all(), 4).await.unwrap();

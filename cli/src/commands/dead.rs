@@ -453,10 +453,10 @@ async fn each(
     }
 }
 
-/// How often it was tried: a worker returns a failed task without counting a delivery, and counts attempts itself.
+/// How often it was tried: a worker returns a failed task without counting a delivery, and a delivery that killed its worker is no
+/// attempt that anybody noted.
 fn tried(letter: &DeadLetter) -> Option<u32> {
-    let failed = anyqueue_worker::history(letter.message.headers()).last().map(|failure| failure.attempt);
-    letter.deliveries.max(failed.map(|attempt| attempt.saturating_add(1)))
+    letter.deliveries.max(letter.attempts)
 }
 
 fn line(letter: &DeadLetter, queue: &PartitionId) -> Line {

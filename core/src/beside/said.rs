@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::ledger::{EndState, TaskEnd, attempts, text};
+use crate::ledger::{EndState, TaskEnd, attempts, attempts_of_dead, text};
 use crate::message::{MessageData, header};
 use crate::partition::PartitionId;
 use crate::storage::{Action, Settlement};
@@ -54,8 +54,14 @@ pub(super) fn pushed(partition: &PartitionId, message: &MessageData) -> TaskEnd 
     if !partition.is_dead_letters() {
         return accepted;
     }
-    let reason = text(message.headers(), header::DEAD_REASON);
-    TaskEnd { state: Said::Dead.stored(), due_in: None, reason, ..accepted }
+    let headers = message.headers();
+    TaskEnd {
+        state: Said::Dead.stored(),
+        due_in: None,
+        reason: text(headers, header::DEAD_REASON),
+        attempt: attempts_of_dead(headers),
+        ..accepted
+    }
 }
 
 /// That a task is gone outranks everything: its message was removed.

@@ -27,4 +27,4 @@ pub use series::{
 };
 pub use storage::LedgerQueueStorage;
 pub use task::{Task, TaskCount, TaskState};
-pub(crate) use task::{attempts, generation, text};
+pub(crate) use task::{attempts, attempts_of_dead, generation, text};

@@ -200,7 +200,7 @@ impl Task {
             session_id: message.session_id().map(Arc::from),
             trace: text(headers, header::TRACEPARENT),
             worker: None,
-            attempt: attempts(headers),
+            attempt: if is_dead { attempts_of_dead(headers) } else { attempts(headers) },
             delivery_count: if is_dead { number(headers, header::DEAD_DELIVERIES) } else { delivery_count },
             pushed_at: (!age.is_zero()).then(|| now.checked_sub(age)).flatten(),
             due_at: due_in.filter(|_| !is_dead).and_then(|due| now.checked_add(due)),
@@ -223,6 +223,11 @@ impl Task {
 /// Failed attempts so far, as the worker counts them in the headers.
 pub(crate) fn attempts(headers: &Headers) -> u32 {
     number(headers, header::TASK_ATTEMPTS).unwrap_or(0)
+}
+
+/// Attempts made of a dead letter, the last one included. What was pushed there, and did not die here, may have no note of that one.
+pub(crate) fn attempts_of_dead(headers: &Headers) -> u32 {
+    number(headers, header::DEAD_ATTEMPTS).unwrap_or_else(|| attempts(headers))
 }
 
 /// How often the message was put back from dead letters.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::ending::{TaskReport, attempt};
 use super::guard;
 use super::shared::Shared;
 use crate::error::{Error, Operation, Result};
@@ -18,6 +19,7 @@ impl Shared {
         message: &MessageData,
         delivery_count: Option<u32>,
         status: &QueueMessageStatus,
+        report: Option<&TaskReport>,
     ) -> Result<Action> {
         let stamp = |error: Error| error.with_backend(self.name()).with_operation(Operation::Settle);
         match status {
@@ -39,7 +41,8 @@ impl Shared {
                 Ok(Action::Postpone { delay: Duration::ZERO, headers: None })
             }
             QueueMessageStatus::Poisonous { reason } => {
-                Ok(dead_letter(partition, message, delivery_count, reason, self.caller.clock.wall()))
+                let made = Made { deliveries: delivery_count, attempts: attempt(message, true, report) };
+                Ok(dead_letter(partition, message, made, reason, self.caller.clock.wall()))
             }
         }
     }
@@ -97,11 +100,19 @@ impl Shared {
     }
 }
 
-/// The move into the dead letters, with reason, count and time in the headers.
+/// What was made of a message until it died.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    /// If they are counted.
+    pub(super) deliveries: Option<u32>,
+    pub(super) attempts: u32,
+}
+
+/// The move into the dead letters, with reason, counts and time in the headers.
 pub(super) fn dead_letter(
     partition: &PartitionId,
     message: &MessageData,
-    delivery_count: Option<u32>,
+    made: Made,
     reason: &str,
     now: SystemTime,
 ) -> Action {
@@ -109,7 +120,8 @@ pub(super) fn dead_letter(
     headers.remove(header::RELEASED);
     headers.insert(header::DEAD_REASON.to_owned(), cut(reason).to_owned());
     headers.insert(header::DEAD_AT.to_owned(), humantime::format_rfc3339_millis(now).to_string());
-    if let Some(count) = delivery_count {
+    headers.insert(header::DEAD_ATTEMPTS.to_owned(), made.attempts.to_string());
+    if let Some(count) = made.deliveries {
         headers.insert(header::DEAD_DELIVERIES.to_owned(), count.to_string());
     }
     Action::Move { to: partition.dead_letters(), headers: Some(headers) }

@@ -35,6 +35,9 @@ pub struct DeadLetter {
     pub died_at: Option<SystemTime>,
     /// Its delivery count when it died.
     pub deliveries: Option<u32>,
+    /// Attempts until it died, the last one included, as a worker counts them in the header `task-attempts`. One that was merely settled
+    /// as `Failed` is counted in [`deliveries`](Self::deliveries) alone.
+    pub attempts: Option<u32>,
 }
 
 impl From<MessageData> for DeadLetter {
@@ -44,6 +47,7 @@ impl From<MessageData> for DeadLetter {
             reason: text(header::DEAD_REASON).cloned(),
             died_at: text(header::DEAD_AT).and_then(|at| humantime::parse_rfc3339(at).ok()),
             deliveries: text(header::DEAD_DELIVERIES).and_then(|count| count.parse().ok()),
+            attempts: text(header::DEAD_ATTEMPTS).and_then(|count| count.parse().ok()),
             message,
         }
     }

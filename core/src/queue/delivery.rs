@@ -325,6 +325,7 @@ impl Delivery {
             &self.message,
             self.receipt.delivery_count,
             &wanted.status,
+            self.report.as_deref(),
         )?;
         let (then, successor_bytes) = self.shared.successors(successors)?;
         let end = self.end_of_task(&wanted.status, &action, then.len());

@@ -244,7 +244,7 @@ impl Queue {
         let _active = shared.enter(Operation::Settle)?;
         report.check().map_err(|error| shared.stamp(error, Operation::Settle))?;
         let DetachedDelivery { lease, message, delivery_count, .. } = delivery;
-        let action = shared.action(&lease.partition, message, *delivery_count, &status)?;
+        let action = shared.action(&lease.partition, message, *delivery_count, &status, Some(&report))?;
         let ending = Ending {
             partition: &lease.partition,
             message,

@@ -133,15 +133,19 @@ pub(super) struct Ending<'a> {
     pub(super) successors: usize,
 }
 
+/// Attempts made of this message, the one that ends now included: as the report says, else by the header `task-attempts`.
+pub(super) fn attempt(message: &MessageData, was_handled: bool, report: Option<&TaskReport>) -> u32 {
+    let said = report.and_then(|report| report.attempt);
+    said.unwrap_or_else(|| attempts(message.headers()).saturating_add(u32::from(was_handled)))
+}
+
 impl Ending<'_> {
     /// An end, or a fact of a task that goes on, with all that is known of it.
     pub(super) fn described(&self, state: EndState, report: Option<&TaskReport>) -> TaskEnd {
         let empty = TaskReport::default();
         let (report, message) = (report.unwrap_or(&empty), self.message);
         let mut end = TaskEnd::new(state).about(message);
-        end.attempt = report
-            .attempt
-            .unwrap_or_else(|| attempts(message.headers()).saturating_add(u32::from(self.was_handled)));
+        end.attempt = attempt(message, self.was_handled, Some(report));
         end.delivery_count = self.delivery_count.unwrap_or(0);
         end.successors = u32::try_from(self.successors).unwrap_or(u32::MAX);
         end.waited = self.waited;

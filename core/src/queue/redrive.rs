@@ -16,6 +16,10 @@ use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
 use crate::storage::{Action, SettleOutcome, Settlement};
 
+/// What was noted when a message died, and goes when it is put back.
+const ABOUT_ITS_DEATH: [&str; 4] =
+    [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES, header::DEAD_ATTEMPTS];
+
 /// Dead letters that a redrive's filter has refused, or that died again meanwhile, are held until it ends, up to this many, so that they are not offered to it
 /// again. Further ones are postponed for [`REDRIVE_ASIDE`] instead; where the backend cannot postpone, the redrive ends there.
 pub const REDRIVE_HOLD: usize = 4096;
@@ -166,7 +170,7 @@ impl DeadLetters {
             .iter()
             .map(|handler| {
                 let mut headers = handler.headers().clone();
-                for name in [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES] {
+                for name in ABOUT_ITS_DEATH {
                     headers.remove(name);
                 }
                 headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::dead_letter;
+use super::action::{Made, dead_letter};
 use super::deliveries::Judged;
-use super::ending::{Ending, TaskReport};
+use super::ending::{Ending, TaskReport, attempt};
 use super::options::Expired;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
@@ -103,6 +103,8 @@ impl Shared {
 
     fn dead(&self, partition: &PartitionId, delivery: &RawDelivery, reason: &str) -> Action {
         let now = self.caller.clock.wall();
-        dead_letter(partition, &delivery.message, delivery.delivery_count, reason, now)
+        let made =
+            Made { deliveries: delivery.delivery_count, attempts: attempt(&delivery.message, false, None) };
+        dead_letter(partition, &delivery.message, made, reason, now)
     }
 }

@@ -132,7 +132,7 @@ impl DeliveryTwin {
     ) -> Result<SettleRequest> {
         let (shared, lease) = (&self.shared, self.held.lease.clone());
         let count = self.receipt.delivery_count;
-        let action = shared.action(&lease.partition, &self.message, count, status)?;
+        let action = shared.action(&lease.partition, &self.message, count, status, Some(report))?;
         let (then, successor_bytes) = shared.successors(successors)?;
         let ending = Ending {
             partition: &lease.partition,

@@ -28,6 +28,8 @@ pub(crate) struct Dead {
     died_at: Option<String>,
     /// Deliveries before it died, where they were counted.
     deliveries: Option<u32>,
+    /// Attempts until it died, the last one included.
+    attempts: Option<u32>,
 }
 
 /// A page of dead letters.
@@ -62,6 +64,7 @@ pub(crate) async fn list(
             reason: found.reason,
             died_at: found.died_at.map(time_text),
             deliveries: found.deliveries,
+            attempts: found.attempts,
         })
         .collect();
     Ok(Json(DeadLetters { dead, next }))

@@ -78,6 +78,7 @@ async fn a_failed_attempt_is_retried_later_with_its_error_until_there_are_no_ret
     bed.settle(json!({ "delivery": second["delivery"], "status": "failed", "error": "again" })).await;
     let dead = bed.client.get("/v1/partitions/mail/dead").await.ok();
     assert_eq!(dead["dead"][0]["reason"], "failed in attempt 2: again");
+    assert_eq!(dead["dead"][0]["attempts"], 2);
 }
 
 #[tokio::test]

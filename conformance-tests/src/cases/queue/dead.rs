@@ -70,7 +70,7 @@ async fn list(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult<Vec<Dea
     c.ok(Clause::DeadLetters, "list", letters.list(Page::of(100)).await)
 }
 
-/// A dead letter keeps its bytes and headers, and says why, when and after how many deliveries it died.
+/// A dead letter keeps its bytes and headers, and says why, when and after how many deliveries and attempts it died.
 async fn poisonous(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let task = c.message().with_header("Mine", " kept ").with_task_id("t").with_session_id("s");
@@ -86,6 +86,7 @@ async fn poisonous(c: &Context) -> CaseResult {
     let Some(letter) = letters.first() else { return Ok(()) };
     c.equal(Clause::DeadLetters, &[id], "the reason", &Some("bad ü input"), &letter.reason.as_deref())?;
     c.equal(Clause::DeadLetters, &[id], "the deliveries", &count, &letter.deliveries)?;
+    c.equal(Clause::DeadLetters, &[id], "the attempts", &Some(1), &letter.attempts)?;
     let grain = Duration::from_secs(1);
     let ok = letter.died_at.is_some_and(|at| at + grain >= before && at <= SystemTime::now() + grain);
     c.check(Clause::DeadLetters, &[id], ok, "the time of death", format!("{:?}", letter.died_at))?;
