@@ -58,8 +58,18 @@ fn watch() {
     for (case, fault, begun) in under_way().values() {
         let _ = writeln!(told, "  {case} on {fault:?}, since {:?}", begun.elapsed());
     }
+    for thread in threads() {
+        let _ = writeln!(told, "  thread {thread}");
+    }
     let _ = std::io::stderr().write_all(told.as_bytes());
     std::process::abort();
+}
+
+/// What Linux says of each thread of this process: number, name, state, and more. One that runs (R) spins; one that waits (S) is blocked,
+/// or has nothing to do.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok()).collect()
 }
 
 /// Why the case does not find the fault; `None` if it does.

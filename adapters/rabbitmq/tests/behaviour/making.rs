@@ -17,9 +17,13 @@ const PARTITIONS: usize = 25;
 /// For as long its maker could have died on the way.
 const AGE: Duration = Duration::from_secs(2);
 
+/// Longer than a busy broker takes to make all of them.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Each handle waits for a message in each of these partitions.
 async fn wait_in_all(handles: &[RabbitMqQueue], partitions: &[PartitionId]) -> usize {
-    let pulls = handles.iter().flat_map(|handle| partitions.iter().map(move |p| pull(handle, p, 1, SOON)));
+    let pulls =
+        handles.iter().flat_map(|handle| partitions.iter().map(move |p| pull(handle, p, 1, PATIENCE)));
     join_all(pulls).await.iter().map(Vec::len).sum()
 }
 
