@@ -2,7 +2,9 @@
 
 use anyqueue::Result;
 use futures_util::future::join3;
-use lapin::options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::options::{
+    ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
@@ -40,15 +42,12 @@ pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<(
     known.and(announcements).and(sink)
 }
 
-/// Declares the exchange of due messages. A message whose due queue is missing goes aside and is tried again; it delays no other.
+/// Declares the exchange of due messages. A message whose due queue is missing goes aside; it delays no other.
 pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> {
     exchange(channel, names.stray(), ExchangeKind::Fanout).await?;
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     let arguments = table([("alternate-exchange", text(&names.stray()))]);
-    declared(channel.exchange_declare(names.due().into(), ExchangeKind::Topic, options, arguments).await)?;
-    let arguments = dead_letters_after(STRAY_MS, &names.due(), None);
-    declared(channel.queue_declare(names.stray().into(), DURABLE, arguments).await)?;
-    bind(channel, names.stray(), names.stray(), String::new()).await
+    declared(channel.exchange_declare(names.due().into(), ExchangeKind::Topic, options, arguments).await)
 }
 
 /// Arguments of a queue that holds messages for a time and then dead-letters them.
@@ -114,26 +113,46 @@ pub(crate) async fn declare_delay_stage(channel: &Channel, names: &Names, stage:
     bound.await.map_err(|error| Right::Bind.classify(error))
 }
 
-/// Declares a queue that holds delayed messages.
-pub(crate) async fn declare_delay_queue(channel: &Channel, names: &Names, queue: DelayQueue) -> Result<()> {
-    let (name, below) = (queue.queue(names), next_exchange(names, queue.stage));
-    let arguments = dead_letters_after(queue.ttl_ms(), &below, None);
-    declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
-    bind(channel, name, names.delay_stage(queue.stage), queue.binding_key()).await
+/// A queue that holds messages for a time and hands them on.
+#[derive(Clone, Copy)]
+pub(crate) enum HoldingQueue<'a> {
+    /// For what is due and has no due queue: from there it is tried again.
+    Stray,
+    /// What is due passes it on its way to a level's queue.
+    Due(&'a LevelQueue),
+    Delay(DelayQueue),
 }
 
-/// Declares the queue that due messages pass on their way to a level's queue. It is bound under its own name, which marks it as
-/// made.
-pub(crate) async fn declare_due_queue(
-    channel: &Channel,
-    names: &Names,
-    level_queue: &LevelQueue,
-) -> Result<()> {
-    let name = names.due_queue(level_queue);
-    let arguments = dead_letters_after(0, "", Some(&names.queue(level_queue)));
-    declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
-    bind(channel, name.clone(), names.due(), delay_queues::due_binding_key(level_queue)).await?;
-    bind(channel, names.sink(), names.known(), name).await
+impl HoldingQueue<'_> {
+    /// Its name on the server.
+    pub(crate) fn name(self, names: &Names) -> String {
+        match self {
+            Self::Stray => names.stray(),
+            Self::Due(level_queue) => names.due_queue(level_queue),
+            Self::Delay(queue) => queue.queue(names),
+        }
+    }
+
+    /// Declares and binds it, and marks it as made: it is bound under its own name.
+    pub(crate) async fn declare(self, channel: &Channel, names: &Names) -> Result<()> {
+        let name = self.name(names);
+        let (arguments, exchange, key) = match self {
+            Self::Stray => (dead_letters_after(STRAY_MS, &names.due(), None), names.stray(), String::new()),
+            Self::Due(level_queue) => (
+                dead_letters_after(0, "", Some(&names.queue(level_queue))),
+                names.due(),
+                delay_queues::due_binding_key(level_queue),
+            ),
+            Self::Delay(queue) => (
+                dead_letters_after(queue.ttl_ms(), &next_exchange(names, queue.stage), None),
+                names.delay_stage(queue.stage),
+                queue.binding_key(),
+            ),
+        };
+        declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
+        bind(channel, name.clone(), exchange, key).await?;
+        bind(channel, names.sink(), names.known(), name).await
+    }
 }
 
 /// Whether the queue exists. If it does not, the server closes the channel.
@@ -141,6 +160,20 @@ pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
     match count(channel, queue).await {
         Ok(_) => Ok(true),
         Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a queue that has no messages, if it exists. Returns whether it is gone.
+pub(crate) async fn remove_if_empty(channel: &Channel, queue: String) -> Result<bool> {
+    match count(channel, queue.clone()).await {
+        // The server knows no condition for queues of this type. The caller is the only one who could send to it.
+        Ok(0) => {
+            let removed = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+            removed.map(|_| true).map_err(|error| Right::Configure.classify(error))
+        }
+        Ok(_) => Ok(false),
+        Err(error) if is_missing(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }

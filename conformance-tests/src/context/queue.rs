@@ -22,6 +22,9 @@ const LOOK: Duration = Duration::from_millis(2);
 /// A failure names at most this many messages of a kind.
 const SHOWN: usize = 5;
 
+/// Of two orders that differ, so many places are shown.
+const NEAR: usize = 20;
+
 /// A future that is to be dropped is first polled this often without a pause between, for those that need no I/O.
 const POLLS_AT_ONCE: usize = 4;
 
@@ -337,9 +340,17 @@ impl Context {
         seen: &[MessageId],
     ) -> CaseResult {
         self.same_ids(clause, what, expected, seen)?;
-        let ok = expected == seen || self.capabilities().order != anyqueue::adapter::Order::PushOrder;
-        let told = format!("{what}, in push order: {}", self.history().labels(expected));
-        self.check(Clause::Order, expected, ok, told, self.history().labels(seen))
+        let differs = expected.iter().zip(seen).position(|(expected, seen)| expected != seen);
+        let Some(at) = differs.filter(|_| self.capabilities().order == anyqueue::adapter::Order::PushOrder)
+        else {
+            return Ok(());
+        };
+        // Of many, those where they differ first: else neither the labels nor the history would show it.
+        let near = |ids: &[MessageId]| ids.iter().copied().skip(at).take(NEAR).collect::<Vec<_>>();
+        let (expected, seen) = (near(expected), near(seen));
+        let told =
+            format!("{what}, in push order; from number {}: {}", at + 1, self.history().labels(&expected));
+        self.check(Clause::Order, &expected, false, told, self.history().labels(&seen))
     }
 
     /// The lease of the last delivery of this message, as the backend gave it, so that a case can act behind a handler's back.

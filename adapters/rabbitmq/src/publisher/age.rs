@@ -87,23 +87,6 @@ impl Publisher {
         self.on(&session.conn, unmarking).await
     }
 
-    /// Whether a queue that nobody consumes from, and that is to be declared, is old already.
-    pub(super) async fn is_old(
-        &self,
-        session: &Session,
-        control: &mut Option<Channel>,
-        queue: &str,
-    ) -> Result<bool> {
-        if self.config.queue_age.is_zero() {
-            return Ok(true);
-        }
-        let found = self.find(session, control, queue, None).await?;
-        if found == Found::Removed {
-            self.unmark(session, control, Names::old(queue)).await?;
-        }
-        Ok(found == Found::Old)
-    }
-
     /// Waits until these queues are old, and marks them for all clients.
     ///
     /// # Errors

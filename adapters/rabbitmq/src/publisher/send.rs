@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{Error, ErrorKind, Result};
+use lapin::Channel;
 use lapin::types::FieldTable;
 
 use super::Publisher;
+use super::declare_lock::Purpose;
 use super::publication::{Publication, is_refused, is_unroutable, is_unsent};
 use super::session::{POLL_INTERVAL, Session, Young};
 use crate::config::QueueType;
 use crate::delay_queues::{self, DelayQueue};
 use crate::error::uncertain;
 use crate::names::LevelQueue;
-use crate::topology::{
-    declare_delay_queue, declare_delay_stage, declare_due, declare_due_queue, declare_level_queue, exists,
-};
+use crate::topology::{HoldingQueue, declare_delay_stage, declare_due, declare_level_queue, exists};
 
 /// How long a queue for delayed messages is assumed to exist. Nobody learns at once that it was removed, because its messages are
 /// only on their way.
@@ -85,7 +85,7 @@ impl Publisher {
             for message in messages {
                 queues.insert(names.queue(&message.level_queue));
                 if message.steps > 0 {
-                    queues.insert(names.due_queue(&message.level_queue));
+                    queues.extend([names.due_queue(&message.level_queue), names.stray()]);
                 }
                 queues.extend(
                     delay_queues::queues_for(message.steps).map(|delay_queue| delay_queue.queue(names)),
@@ -148,7 +148,14 @@ impl Publisher {
         let queue = self.names.queue(level_queue);
         let (lock, old) = match self.config.queue_type {
             QueueType::Quorum => {
-                self.lock_unless_declared(session, &mut control, &queue, &level_queue.routing_word()).await?
+                self.lock_unless_declared(
+                    session,
+                    &mut control,
+                    &queue,
+                    &level_queue.routing_word(),
+                    Purpose::Keeps,
+                )
+                .await?
             }
             QueueType::Classic => (None, true),
         };
@@ -180,40 +187,43 @@ impl Publisher {
             return Ok(());
         }
         session.wait_until_unblocked(Instant::now() + self.limit()).await?;
-        let mut control = session.control.lock().await;
-        if !session.knows(&due_queue) {
-            let (lock, old) =
-                self.lock_unless_declared(session, &mut control, &due_queue, &due_queue).await?;
-            let declaring = async {
-                let channel = session.control(&mut control).await?;
-                if !session.knows(&self.names.due()) {
-                    declare_due(channel, &self.names).await?;
-                    session.has_declared(self.names.due(), None);
-                }
-                declare_due_queue(channel, &self.names, level_queue).await
-            };
+        let (control, names) = (&mut session.control.lock().await, &self.names);
+        if !session.knows(&names.due()) {
+            let declaring = async { declare_due(session.control(control).await?, names).await };
             self.on(&session.conn, declaring).await?;
-            drop(lock);
-            session.has_declared(due_queue.clone(), (!old).then_some(due_queue));
+            self.ensure_holding(session, control, HoldingQueue::Stray).await?;
+            session.has_declared(names.due(), None);
+        }
+        if !session.knows(&due_queue) {
+            self.ensure_holding(session, control, HoldingQueue::Due(level_queue)).await?;
         }
         for stage in 0..=delay_queues::first_stage(steps) {
-            if !session.knows(&self.names.delay_stage(stage)) {
-                let declaring = async {
-                    declare_delay_stage(session.control(&mut control).await?, &self.names, stage).await
-                };
+            if !session.knows(&names.delay_stage(stage)) {
+                let declaring =
+                    async { declare_delay_stage(session.control(control).await?, names, stage).await };
                 self.on(&session.conn, declaring).await?;
-                session.has_declared(self.names.delay_stage(stage), None);
+                session.has_declared(names.delay_stage(stage), None);
             }
         }
         for delay_queue in missing {
-            let queue = delay_queue.queue(&self.names);
-            let old = self.is_old(session, &mut control, &queue).await?;
-            let declaring = async {
-                declare_delay_queue(session.control(&mut control).await?, &self.names, delay_queue).await
-            };
-            self.on(&session.conn, declaring).await?;
-            session.has_declared(queue.clone(), (!old).then_some(queue));
+            self.ensure_holding(session, control, HoldingQueue::Delay(delay_queue)).await?;
         }
+        Ok(())
+    }
+
+    /// Makes sure that a queue exists that holds messages for a time, and that it knows for how long.
+    async fn ensure_holding(
+        &self,
+        session: &Session,
+        control: &mut Option<Channel>,
+        queue: HoldingQueue<'_>,
+    ) -> Result<()> {
+        let name = queue.name(&self.names);
+        let (lock, old) = self.lock_unless_declared(session, control, &name, &name, Purpose::Holds).await?;
+        let declaring = async { queue.declare(session.control(control).await?, &self.names).await };
+        self.on(&session.conn, declaring).await?;
+        drop(lock);
+        session.has_declared(name.clone(), (!old).then_some(name));
         Ok(())
     }
 

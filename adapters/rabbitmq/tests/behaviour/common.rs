@@ -123,6 +123,14 @@ impl Bed {
     }
 }
 
+/// Somebody who is making a queue until this connection ends.
+pub(crate) async fn making(bed: &Bed, queue: &str) -> Connection {
+    let (conn, channel) = bed.channel().await;
+    let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(format!("{queue}:making").into(), options, FieldTable::default()).await.unwrap();
+    conn
+}
+
 fn prefix() -> String {
     format!("test{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }

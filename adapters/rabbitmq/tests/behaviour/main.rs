@@ -6,6 +6,7 @@ mod alarms;
 mod aside;
 mod cluster;
 mod common;
+mod delay_queues;
 mod delays;
 mod faults;
 mod killed;

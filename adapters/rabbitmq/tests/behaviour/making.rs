@@ -6,11 +6,9 @@ use anyqueue::adapter::PushQueueStorage;
 use anyqueue::{ErrorKind, MessageData, PartitionId, RetryClass};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use futures_util::future::join_all;
-use lapin::Connection;
-use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 
-use crate::common::{Bed, SOON, holds, messages, part, pull, push, take, texts};
+use crate::common::{Bed, SOON, holds, making, messages, part, pull, push, take, texts};
 
 const HANDLES: usize = 4;
 const PARTITIONS: usize = 25;
@@ -56,19 +54,11 @@ async fn queues_that_several_make_at_once_cost_nobody_a_lease_and_no_delay() {
     }
 }
 
-/// Somebody who is making a queue until this connection ends.
-async fn maker(bed: &Bed, queue: &str) -> Connection {
-    let (conn, channel) = bed.channel().await;
-    let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(format!("{queue}:making").into(), options, FieldTable::default()).await.unwrap();
-    conn
-}
-
 #[tokio::test]
 async fn who_makes_a_queue_is_waited_for_until_it_dies() {
     let Some(bed) = Bed::shared().await else { return };
     let (p, queue) = (part("work"), bed.builder().queue_age(Duration::ZERO).open().await.unwrap());
-    let maker = maker(&bed, &bed.queue(&p, 0)).await;
+    let maker = making(&bed, &bed.queue(&p, 0)).await;
     let pushing = tokio::spawn({
         let (queue, p) = (queue.clone(), p.clone());
         async move { push(&queue, &p, &messages(1)).await }
@@ -85,7 +75,7 @@ async fn who_makes_a_queue_for_too_long_is_not_waited_for_and_nothing_was_sent()
     let Some(bed) = Bed::shared().await else { return };
     let p = part("work");
     let queue = bed.builder().call_timeout(Duration::from_secs(4)).open().await.unwrap();
-    let _maker = maker(&bed, &bed.queue(&p, 0)).await;
+    let _maker = making(&bed, &bed.queue(&p, 0)).await;
     let error = queue.push(&p, &messages(1)).await.remove(0).unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::Safe), "{error}");
 }
