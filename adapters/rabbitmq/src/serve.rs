@@ -1,6 +1,5 @@
 //! Serving waiting pulls: first with what is ready, highest priority first; then the server gets credit for what they wait for.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use anyqueue::Result;
@@ -141,6 +140,9 @@ impl Actor {
     async fn answer(&mut self) -> Result<()> {
         let ready = self.prefetch();
         loop {
+            if let Some(channel) = &mut self.channel {
+                channel.take_in_order()?;
+            }
             let buffered = self.channel.as_ref().map_or(0, |channel| channel.buffered.len());
             let left = self.left_after(buffered);
             let Some(channel) = &mut self.channel else { break };
@@ -166,10 +168,6 @@ impl Actor {
     }
 
     fn hand_over(&mut self) -> Result<()> {
-        if let Some(channel) = &mut self.channel {
-            // Within a level in the order in which the server sent them: they came through several consumers.
-            channel.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
-        }
         // Pulls that go on waiting come first: what the others are given may come back.
         let (over, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(WaitingPull::is_over);

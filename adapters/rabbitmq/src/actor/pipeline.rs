@@ -3,7 +3,6 @@
 //! Settlements are taken in meanwhile, and each new pull raises the credit before the messages of the previous one have arrived.
 //! So a busy consumer waits for the server's disk once, and not for each pull.
 
-use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use anyqueue::{ErrorKind, Result};
@@ -42,7 +41,7 @@ impl Actor {
         let mut open = true;
         loop {
             open = open && Instant::now() < end && self.admit(level).await?;
-            self.answer_whole();
+            self.answer_whole()?;
             if self.promised() == 0 {
                 return Ok(());
             }
@@ -77,8 +76,7 @@ impl Actor {
                 over = true;
             }
             if over {
-                self.answer_whole();
-                return Ok(());
+                return self.answer_whole();
             }
         }
     }
@@ -116,10 +114,9 @@ impl Actor {
     }
 
     /// Answers the pulls whose messages have all arrived, in order.
-    fn answer_whole(&mut self) {
+    fn answer_whole(&mut self) -> Result<()> {
         if let Some(channel) = &mut self.channel {
-            // In the order in which the server sent them: they came through several consumers.
-            channel.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
+            channel.take_in_order()?;
         }
         let is_whole = |actor: &Self| {
             actor.waiting.front().is_some_and(|pull| !pull.fresh && pull.max <= actor.buffered())
@@ -130,6 +127,7 @@ impl Actor {
             let messages = self.take_buffered(pull.max);
             self.reply(pull, messages);
         }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 mod acknowledge;
 mod credit;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -203,6 +204,16 @@ impl ConsumerChannel {
         while let Some(come) = self.next().now_or_never() {
             come?;
         }
+        Ok(())
+    }
+
+    /// Receives all that is there already, and sorts it: the highest level first, and within one in the order in which the server sent it.
+    ///
+    /// Messages come through several consumers. One of them can show a message while an earlier one is with another that was looked at a
+    /// moment before; so nothing is handed over before all of them were found empty.
+    pub(crate) fn take_in_order(&mut self) -> Result<()> {
+        self.take_in()?;
+        self.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
         Ok(())
     }
 
