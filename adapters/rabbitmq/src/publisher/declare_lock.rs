@@ -6,7 +6,7 @@
 //! while it holds a lock, and other clients use the queue only once it has a mark. The lock is an exclusive queue, which ends
 //! with its connection. A queue that was left behind without a mark is given some time.
 //!
-//! A queue that holds messages for a time learns how long only after it runs, and an earlier message stays in it for ever, with all
+//! A queue that holds messages for a time learns how long only after it runs, and an earlier message stays in it forever, with all
 //! behind it. So nobody may send to it before it is made. The server also brings back a queue whose node died soon after it was
 //! declared, as it does not bring back how long that holds messages (3.10, read in its code and seen). So such a queue
 //! is used only by who has made it, and by others once it is old. If it does not become old, and is empty, it is made anew.

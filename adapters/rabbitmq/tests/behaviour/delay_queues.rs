@@ -1,4 +1,4 @@
-//! The queues that delayed messages pass: one that was not finished would keep them for ever.
+//! The queues that delayed messages pass: one that was not finished would keep them forever.
 
 use std::time::{Duration, Instant};
 
