@@ -72,10 +72,11 @@ async fn queues_for_delays_that_their_broker_did_not_keep_whole_are_made_anew() 
         becomes("the queue is there", || async { bed.try_look(&delay_queue).await.is_ok() }).await;
         tokio::time::sleep(Duration::from_millis(moment)).await;
         bed.server().kill().await.unwrap();
-        assert!(pushing.await.unwrap().is_err(), "after {moment} ms");
+        // On a machine so busy that the kill came late it can have been stored for good, and comes too.
+        let wanted = 1 + usize::from(pushing.await.unwrap().is_ok());
         bed.server().restart().await.unwrap();
         let other = bed.open().await;
         push(&other, &p, &[message]).await;
-        assert_eq!(texts(&take(&other, &p, 1).await), ["late"], "after {moment} ms");
+        assert_eq!(texts(&take(&other, &p, wanted).await), vec!["late"; wanted], "after {moment} ms");
     }
 }
