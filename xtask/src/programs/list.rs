@@ -9,6 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::room::short_of_disk;
 use crate::workspace::{Result, cargo, line, root, run};
 
 /// The file to which the runner writes.
@@ -54,7 +55,10 @@ pub(crate) fn list(selection: &[&str]) -> Result<Vec<Program>> {
     fs::create_dir_all(root().join("target")).map_err(fault)?;
     fs::write(&notes, "").map_err(fault)?;
     let own = env::current_exe().map_err(|error| format!("cannot tell where this program is: {error}"))?;
-    run(cargo(&["test", "--no-run"]).args(selection))?;
+    run(cargo(&["test", "--no-run"]).args(selection)).map_err(|error| {
+        let short = short_of_disk(&root().join("target"));
+        short.map_or_else(|| error.clone(), |short| format!("{error}: {short}"))
+    })?;
     let runner = json!([own.to_string_lossy(), "note-program"]);
     let mut command = cargo(&["test", "--no-fail-fast"]);
     command.arg("--config").arg(format!("target.'cfg(all())'.runner = {runner}"));
