@@ -94,8 +94,8 @@ impl RabbitMqBuilder {
     }
 
     /// How old a quorum queue must be before a push to it returns, at most a minute. With 0 a push returns as soon as the server
-    /// confirms. A single node that is killed loses the messages of a queue that is younger than a second. Default: 2 s. URL:
-    /// `queue_age=2s`.
+    /// confirms. A single node that is killed loses the messages of a queue that is younger than a second; one of those that delayed
+    /// messages pass can then keep all that comes to it later. Default: 2 s. URL: `queue_age=2s`.
     pub fn queue_age(mut self, age: Duration) -> Self {
         self.0.queue_age = age;
         self

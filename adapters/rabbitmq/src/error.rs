@@ -34,6 +34,11 @@ pub(crate) fn is_locked(error: &Error) -> bool {
     error.message().starts_with(LOCKED)
 }
 
+/// A queue that this client has exclusively itself: the server would let it have that twice.
+pub(crate) fn locked_here(queue: &str) -> Error {
+    ERRORS.error(ErrorKind::Unavailable, format!("{LOCKED}{queue}, which this client is just making"))
+}
+
 /// A permission of the user. The server does not tell which one is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Right {

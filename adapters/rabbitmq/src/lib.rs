@@ -122,7 +122,7 @@
 //! | `anyqueue:mail:0` … `:9` | the queues of the partition `mail`, by level |
 //! | `anyqueue:mail:dead:0` … | the same for its dead letters; the first of a level is declared as soon as one of its messages is requeued or redelivered |
 //! | `anyqueue:mail:0:due` | passes delayed messages on to their level; messages that the level refuses wait here and delay no others |
-//! | `anyqueue:mail:0:making`, `…:due:making` | exists for a moment while a client declares that queue |
+//! | `anyqueue:mail:0:making`, `…:due:making`, … | exists while a client declares that queue; for queues that delayed messages pass, until it is old |
 //! | `anyqueue:known`, `anyqueue:sink` | tell which queues exist: a message sent there is dropped if the queue exists, and returned if not |
 //! | `anyqueue:news` | announces new queues to consumers |
 //! | `anyqueue:delay:…`, `anyqueue:due` | delays, in steps of 100 ms: queues whose messages expire and move on. Only those that are needed exist, at most 15 for each factor of 16 |

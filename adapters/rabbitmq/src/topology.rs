@@ -1,9 +1,12 @@
 //! What must exist on the server. Declaring it again changes nothing.
 
+use std::time::Duration;
+
 use anyqueue::Result;
 use futures_util::future::join3;
 use lapin::options::{
-    ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+    BasicGetOptions, ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
@@ -17,6 +20,9 @@ use crate::names::{LevelQueue, Names};
 /// handler, so no message may reach it. An operator's policy can set a lower limit. So the server dead-letters each queue to its
 /// dead letters: what policies drop, also by age or length, ends up there.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
+
+/// A queue that has no leader after this time gets none. Elections take some tenths of a second.
+const LEADERLESS: Duration = Duration::from_secs(5);
 
 /// How long a message rests whose due queue is missing, before it is tried again.
 const STRAY_MS: u64 = 60_000;
@@ -164,18 +170,20 @@ pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
     }
 }
 
-/// Removes a queue that has no messages, if it exists. Returns whether it is gone.
-pub(crate) async fn remove_if_empty(channel: &Channel, queue: String) -> Result<bool> {
-    match count(channel, queue.clone()).await {
-        // The server knows no condition for queues of this type. The caller is the only one who could send to it.
-        Ok(0) => {
-            let removed = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
-            removed.map(|_| true).map_err(|error| Right::Configure.classify(error))
-        }
-        Ok(_) => Ok(false),
-        Err(error) if is_missing(&error) => Ok(true),
-        Err(error) => Err(error),
+/// Whether a quorum queue has a leader, which takes a moment after the server has started. Only a leader can say what is in the
+/// queue. A queue whose only node died while it was being declared may never get one (3.10).
+pub(crate) async fn has_leader(channel: &Channel, queue: String) -> Result<bool> {
+    let asked = channel.basic_get(queue.into(), BasicGetOptions::default());
+    match tokio::time::timeout(LEADERLESS, asked).await {
+        Ok(answer) => answer.map(|_| true).map_err(|error| Right::Read.classify(error)),
+        Err(_) => Ok(false),
     }
+}
+
+/// Removes a queue with what it holds. The server's channel crashes if the queue has no leader (3.10).
+pub(crate) async fn remove(channel: &Channel, queue: String) -> Result<()> {
+    let removed = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+    removed.map(drop).map_err(|error| Right::Configure.classify(error))
 }
 
 /// The number of ready messages in a queue.

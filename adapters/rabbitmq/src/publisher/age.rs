@@ -7,42 +7,28 @@
 //! answers afterwards. That answer sets a mark, which tells other clients that the queue is old. The mark outlives the queue, so
 //! it is removed before a removed queue is declared again.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
 use anyqueue::{Error, ErrorKind, Result};
 use lapin::Channel;
+use tokio::sync::watch;
 
 use super::Publisher;
-use super::publication::{Publication, is_refused};
-use super::session::{POLL_INTERVAL, Session, Young};
-use crate::error::ERRORS;
+use super::declare_lock::DeclareLock;
+use super::growth::{Found, Growth};
+use super::publication::{Publication, is_refused, is_unroutable};
+use super::session::{POLL_INTERVAL, Session};
+use crate::error::{ERRORS, classify};
+use crate::link::within;
 use crate::names::Names;
 use crate::topology::{bind, exists, unbind};
 
-/// How long the server may take to tell a queue's age. Without an answer the queue counts as young: that costs a wait, but no
-/// message.
-const ASKING: Duration = Duration::from_secs(1);
-
-/// What is known about a queue that is to be declared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    Nothing,
-    /// It is running.
-    Made,
-    /// It survives a crash of its node.
-    Old,
-    /// It existed once.
-    Removed,
-}
-
-impl Found {
-    pub(super) fn is_made(self) -> bool {
-        matches!(self, Self::Made | Self::Old)
-    }
-}
-
 impl Publisher {
     /// What is known about a queue that is to be declared. `made` is the mark that it got when it was declared.
+    ///
+    /// # Errors
+    /// The server has refused the question, or not answered. Nothing was stored, so it can be asked again.
     pub(super) async fn find(
         &self,
         session: &Session,
@@ -52,14 +38,18 @@ impl Publisher {
     ) -> Result<Found> {
         let ask = |mark| Publication::of(self.names.known(), mark, Vec::new());
         let asked: Vec<_> = std::iter::once(Names::old(queue)).chain(made).map(ask).collect();
-        let end = std::time::Instant::now() + ASKING;
+        let end = Instant::now() + self.limit();
         let mut answers = session.publish(&asked, true, end).await;
         while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
-            && std::time::Instant::now() < end
+            && Instant::now() + POLL_INTERVAL < end
         {
             // The server has just started, and the queue that takes the questions is not ready.
             tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&asked, &mut answers, is_refused, end).await;
+        }
+        // Without an answer nothing is known. A queue in use could be taken for one that nobody has finished.
+        if let Some(error) = answers.iter().filter_map(|answer| answer.as_ref().err()).find(is_unanswered) {
+            return Err(error.clone().repeatable());
         }
         if answers.iter().all(Result::is_err) {
             return Ok(Found::Nothing);
@@ -87,40 +77,63 @@ impl Publisher {
         self.on(&session.conn, unmarking).await
     }
 
-    /// Waits until these queues are old, and marks them for all clients.
+    /// Has a queue marked for all clients once it is old, whoever waits for that. It is known to the session by this name. Others are
+    /// kept out by the lock until then; if it cannot be marked, the session declares it anew when it is needed again.
+    pub(super) fn grow(
+        &self,
+        session: &Arc<Session>,
+        queue: String,
+        known_as: String,
+        lock: Option<DeclareLock>,
+    ) {
+        let (is_old, growth) = watch::channel(false);
+        session.growing.begin(&queue, growth.clone());
+        let (age, limit, names) = (self.config.queue_age, self.limit(), self.names.clone());
+        let (ended, session) = (session.ended.clone(), Arc::downgrade(session));
+        tokio::spawn(async move {
+            ended.run_until_cancelled(tokio::time::sleep(age)).await;
+            let Some(session) = session.upgrade() else { return };
+            if !session.growing.is_current(&queue, &growth) {
+                return; // It was declared anew, which is another growth.
+            }
+            if within(limit, mark_old(&session, &names, &queue)).await.is_ok() {
+                is_old.send_replace(true);
+                session.growing.end(&queue, &growth);
+            } else {
+                // This growth stays, closed, for pushes that have found the queue known and are yet to look whether it is old.
+                session.forget(&known_as);
+            }
+            drop(lock);
+        });
+    }
+
+    /// Waits until these queues are old and marked. That ends: each is marked or given up within `queue_age` and one call.
     ///
     /// # Errors
     /// The node that confirmed their messages may have died meanwhile, or somebody has removed a queue: confirmed messages may be
     /// lost.
-    pub(super) async fn wait_until_old(&self, session: &Session, young: Young) -> Result<()> {
+    pub(super) async fn wait_until_old(&self, session: &Session, young: Vec<Growth>) -> Result<()> {
         if young.is_empty() {
             return Ok(());
         }
-        for (queue, since) in young {
-            tokio::time::sleep_until(since + self.config.queue_age).await;
-            match session.young_since(&queue) {
-                None => {} // Another task has marked it, over the same connection.
-                Some(now) if now == since => {
-                    self.announce_old(session, &queue).await?;
-                    session.has_grown_old(&queue, since);
-                }
-                Some(_) => return Err(lost()),
-            }
+        for mut growth in young {
+            growth.wait_for(|is_old| *is_old).await.map_err(|_| lost())?;
         }
         if session.is_alive() { Ok(()) } else { Err(lost()) }
     }
+}
 
-    async fn announce_old(&self, session: &Session, queue: &str) -> Result<()> {
-        if !session.is_alive() {
-            return Err(lost());
-        }
-        let mut control = session.control.lock().await;
-        let telling = async {
-            let channel = session.control(&mut control).await?;
-            bind(channel, self.names.sink(), self.names.known(), Names::old(queue)).await
-        };
-        self.on(&session.conn, telling).await
-    }
+/// On a channel of its own: others may be waited for on the session's.
+async fn mark_old(session: &Session, names: &Names, queue: &str) -> Result<()> {
+    let channel = session.conn.create_channel().await.map_err(classify)?;
+    bind(&channel, names.sink(), names.known(), Names::old(queue)).await?;
+    // What it was for is done, whatever becomes of it.
+    let _ = channel.close(200, "done".into()).await;
+    Ok(())
+}
+
+fn is_unanswered(error: &&Error) -> bool {
+    !is_unroutable(error)
 }
 
 fn lost() -> Error {

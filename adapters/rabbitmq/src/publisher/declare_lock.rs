@@ -8,12 +8,14 @@
 //!
 //! A queue that holds messages for a time learns how long only after it runs, and an earlier message stays in it forever, with all
 //! behind it. So nobody may send to it before it is made. The server also brings back a queue whose node died soon after it was
-//! declared, as it does not bring back how long that holds messages (3.10, read in its code and seen). So such a queue
-//! is used only by who has made it, and by others once it is old. If it does not become old, and is empty, it is made anew.
+//! declared, as it does not bring back how long that holds messages (3.10, read in its code and seen). So whoever has made such a
+//! queue keeps the lock until the queue is old and has the mark that says so, and only then others use it. A queue that is neither
+//! old nor locked was left behind by a client that has died. No push to it has returned, so it is removed and made anew, with
+//! whatever it holds.
 
 use std::time::Duration;
 
-use anyqueue::Result;
+use anyqueue::{Error, ErrorKind, Result, RetryClass};
 use futures_util::FutureExt;
 use lapin::Channel;
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
@@ -21,12 +23,12 @@ use lapin::types::FieldTable;
 use tokio::time::Instant;
 
 use super::Publisher;
-use super::age::Found;
-use super::session::Session;
-use crate::error::{Right, is_locked};
+use super::growth::Found;
+use super::session::{LockName, Session};
+use crate::error::{ERRORS, Right, is_locked, locked_here};
 use crate::link::channel;
 use crate::names::Names;
-use crate::topology::{exists, remove_if_empty};
+use crate::topology::{exists, has_leader, remove};
 
 /// The time between two attempts. Declaring a queue takes some 20 ms, and the server logs each failed attempt.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -35,8 +37,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// trials it took up to 0.7 s on a very busy machine.
 const UNFINISHED: Duration = Duration::from_secs(2);
 
-/// From a queue being old to the mark that says so. Whoever made it has sent two requests by then.
-const MARKED_OLD: Duration = Duration::from_secs(5);
+/// The same while another client waits for its queue to become old.
+const GROWING_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a queue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,45 +52,43 @@ pub(super) enum Purpose {
 /// The lock for declaring a queue. Dropping it unlocks.
 pub(super) struct DeclareLock {
     channel: Channel,
-    name: String,
+    name: LockName,
 }
 
 impl Publisher {
-    /// Waits until a queue is declared, or takes the lock for declaring it here. `made` is the mark that it gets then. Also
-    /// returns whether it is old.
+    /// Waits until a queue is declared, or takes the lock for declaring it here; until then at most. `made` is the mark that it gets
+    /// then. Also returns whether it is old.
     pub(super) async fn lock_unless_declared(
         &self,
         session: &Session,
         control: &mut Option<Channel>,
-        queue: &str,
-        made: &str,
+        (queue, made): (&str, &str),
         purpose: Purpose,
+        until: Instant,
     ) -> Result<(Option<DeclareLock>, bool)> {
-        let (start, limit, trusted) = (Instant::now(), self.limit(), self.config.queue_age.is_zero());
-        let doubtful = start + self.config.queue_age + MARKED_OLD;
-        let is_usable = |found: Found| {
-            found == Found::Old || found == Found::Made && (trusted || purpose == Purpose::Keeps)
-        };
+        let trusted = self.config.queue_age.is_zero();
+        let is_usable =
+            |found: Found| found == Found::Old || found == Found::Made && purpose == Purpose::Keeps;
         loop {
-            let mut found = self.find(session, control, queue, Some(made.to_owned())).await?;
-            let mut lock = None;
-            if !found.is_made() || !is_usable(found) && Instant::now() >= doubtful {
-                match self.on(&session.conn, self.try_lock(session, queue)).await {
-                    Err(error) if is_locked(&error) && Instant::now() + RETRY_INTERVAL < start + limit => {}
-                    locked => lock = Some(locked?),
-                }
-                // Who had the lock may have made it.
-                found = self.find(session, control, queue, Some(made.to_owned())).await?;
-            }
+            let found = self.find(session, control, queue, Some(made.to_owned())).await?;
             if is_usable(found) {
                 return Ok((None, found == Found::Old || trusted));
             }
-            if lock.is_some() && (found != Found::Made || Instant::now() >= doubtful) {
+            let pause = if found == Found::Made { GROWING_INTERVAL } else { RETRY_INTERVAL };
+            let lock = match self.on(&session.conn, self.try_lock(session, queue)).await {
+                Err(error) if is_locked(&error) && Instant::now() + pause < until => None,
+                locked => Some(locked?),
+            };
+            if let Some(lock) = lock {
+                // Who had the lock may have made it.
+                let found = self.find(session, control, queue, Some(made.to_owned())).await?;
+                if is_usable(found) {
+                    return Ok((None, found == Found::Old || trusted));
+                }
                 self.prepare(session, control, queue, made, found, purpose).await?;
-                return Ok((lock, trusted));
+                return Ok((Some(lock), trusted));
             }
-            drop(lock);
-            tokio::time::sleep(RETRY_INTERVAL).await;
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -108,8 +108,14 @@ impl Publisher {
             tokio::time::sleep(UNFINISHED).await;
         }
         if is_there && purpose == Purpose::Holds {
-            let removing = async { remove_if_empty(session.control(control).await?, queue.to_owned()).await };
-            is_there = !self.on(&session.conn, removing).await?;
+            let looking = async { has_leader(session.control(control).await?, queue.to_owned()).await };
+            if !self.on(&session.conn, looking).await? {
+                *control = None; // The server does not read from its channel any more.
+                return Err(without_leader(queue));
+            }
+            let removing = async { remove(session.control(control).await?, queue.to_owned()).await };
+            self.on(&session.conn, removing).await?;
+            is_there = false;
         }
         if !is_there && found != Found::Nothing {
             self.unmark(session, control, made.to_owned()).await?;
@@ -120,16 +126,21 @@ impl Publisher {
 
     async fn try_lock(&self, session: &Session, queue: &str) -> Result<DeclareLock> {
         // A channel for each attempt: the server closes it if the attempt fails.
-        let lock = DeclareLock {
-            channel: channel(&session.conn, self.limit()).await?,
-            name: Names::declare_lock(queue),
-        };
+        let name = session.lock(Names::declare_lock(queue)).ok_or_else(|| locked_here(queue))?;
+        let lock = DeclareLock { channel: channel(&session.conn, self.limit()).await?, name };
         let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
         let declared =
             lock.channel.queue_declare(lock.name.as_str().into(), options, FieldTable::default()).await;
         declared.map_err(|error| Right::Configure.classify(error))?;
         Ok(lock)
     }
+}
+
+fn without_leader(queue: &str) -> Error {
+    let text = format!(
+        "the queue {queue} has no leader: its node may have died while it was being declared. If that lasts, remove it by hand"
+    );
+    ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe)
 }
 
 impl Drop for DeclareLock {

@@ -4,6 +4,7 @@
 
 mod age;
 mod declare_lock;
+mod growth;
 mod publication;
 mod send;
 mod session;

@@ -10,13 +10,14 @@ use lapin::types::FieldTable;
 
 use super::Publisher;
 use super::declare_lock::Purpose;
+use super::growth::Growth;
 use super::publication::{Publication, is_refused, is_unroutable, is_unsent};
-use super::session::{POLL_INTERVAL, Session, Young};
+use super::session::{POLL_INTERVAL, Session};
 use crate::config::QueueType;
 use crate::delay_queues::{self, DelayQueue};
 use crate::error::uncertain;
-use crate::names::LevelQueue;
-use crate::topology::{HoldingQueue, declare_delay_stage, declare_due, declare_level_queue, exists};
+use crate::names::{LevelQueue, Names};
+use crate::topology::{HoldingQueue, bind, declare_delay_stage, declare_due, declare_level_queue, exists};
 
 /// How long a queue for delayed messages is assumed to exist. Nobody learns at once that it was removed, because its messages are
 /// only on their way.
@@ -78,10 +79,10 @@ impl Publisher {
         (answers, made)
     }
 
-    /// Those queues that these messages pass and that are young: rarely any.
-    fn young(&self, session: &Session, messages: &[OutgoingMessage]) -> Young {
+    /// Those queues that these messages pass and that are not old: rarely any.
+    fn young(&self, session: &Session, messages: &[OutgoingMessage]) -> Vec<Growth> {
         let (names, mut queues) = (&self.names, BTreeSet::new());
-        if session.has_young() {
+        if !session.growing.is_empty() {
             for message in messages {
                 queues.insert(names.queue(&message.level_queue));
                 if message.steps > 0 {
@@ -92,23 +93,20 @@ impl Publisher {
                 );
             }
         }
-        queues
-            .into_iter()
-            .filter_map(|queue| session.young_since(&queue).map(|since| (queue, since)))
-            .collect()
+        queues.iter().filter_map(|queue| session.growing.of(queue)).collect()
     }
 
     async fn ensure_all(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         messages: &[OutgoingMessage],
         made: &mut Vec<LevelQueue>,
     ) -> Result<()> {
-        let (mut seen, mut delayed) = (BTreeSet::new(), BTreeSet::new());
+        let mut seen = BTreeSet::new();
         for message in messages {
             let level_queue = &message.level_queue;
-            if message.steps > 0 && delayed.insert((&level_queue.partition, level_queue.level)) {
-                self.recheck(session, level_queue).await?;
+            if message.steps > 0 {
+                self.recheck(session, level_queue, message.steps).await?;
             }
             if seen.insert((&level_queue.partition, level_queue.level))
                 && self.ensure(session, level_queue).await?
@@ -136,7 +134,7 @@ impl Publisher {
     }
 
     /// Makes sure that a queue exists. Returns whether it was declared just now.
-    async fn ensure(&self, session: &Session, level_queue: &LevelQueue) -> Result<bool> {
+    async fn ensure(&self, session: &Arc<Session>, level_queue: &LevelQueue) -> Result<bool> {
         if session.knows(&level_queue.routing_word()) {
             return Ok(false);
         }
@@ -148,14 +146,10 @@ impl Publisher {
         let queue = self.names.queue(level_queue);
         let (lock, old) = match self.config.queue_type {
             QueueType::Quorum => {
-                self.lock_unless_declared(
-                    session,
-                    &mut control,
-                    &queue,
-                    &level_queue.routing_word(),
-                    Purpose::Keeps,
-                )
-                .await?
+                let until = tokio::time::Instant::now() + self.limit();
+                let made = level_queue.routing_word();
+                let names = (queue.as_str(), made.as_str());
+                self.lock_unless_declared(session, &mut control, names, Purpose::Keeps, until).await?
             }
             QueueType::Classic => (None, true),
         };
@@ -173,12 +167,17 @@ impl Publisher {
         let told = session.publish(&[announcement], false, Instant::now() + self.limit()).await;
         told.into_iter().collect::<Result<()>>()?;
         drop(lock);
-        session.has_declared(level_queue.routing_word(), (!old).then_some(queue));
+        if old {
+            session.growing.forget(&queue);
+        } else {
+            self.grow(session, queue, level_queue.routing_word(), None);
+        }
+        session.has_declared(level_queue.routing_word());
         Ok(true)
     }
 
     /// Declares what a delay of this many steps needs, down to the queue that passes due messages on.
-    async fn ensure_delay(&self, session: &Session, steps: u32, level_queue: &LevelQueue) -> Result<()> {
+    async fn ensure_delay(&self, session: &Arc<Session>, steps: u32, level_queue: &LevelQueue) -> Result<()> {
         let due_queue = self.names.due_queue(level_queue);
         let missing: Vec<DelayQueue> = delay_queues::queues_for(steps)
             .filter(|delay_queue| !session.knows(&delay_queue.queue(&self.names)))
@@ -187,26 +186,28 @@ impl Publisher {
             return Ok(());
         }
         session.wait_until_unblocked(Instant::now() + self.limit()).await?;
-        let (control, names) = (&mut session.control.lock().await, &self.names);
+        let (control, names) = (&mut session.holding.lock().await, &self.names);
+        // One time for all of them: another client that makes one is mostly making the others too.
+        let until = tokio::time::Instant::now() + self.limit() + self.config.queue_age;
         if !session.knows(&names.due()) {
             let declaring = async { declare_due(session.control(control).await?, names).await };
             self.on(&session.conn, declaring).await?;
-            self.ensure_holding(session, control, HoldingQueue::Stray).await?;
-            session.has_declared(names.due(), None);
+            self.ensure_holding(session, control, HoldingQueue::Stray, until).await?;
+            session.has_declared(names.due());
         }
         if !session.knows(&due_queue) {
-            self.ensure_holding(session, control, HoldingQueue::Due(level_queue)).await?;
+            self.ensure_holding(session, control, HoldingQueue::Due(level_queue), until).await?;
         }
         for stage in 0..=delay_queues::first_stage(steps) {
             if !session.knows(&names.delay_stage(stage)) {
                 let declaring =
                     async { declare_delay_stage(session.control(control).await?, names, stage).await };
                 self.on(&session.conn, declaring).await?;
-                session.has_declared(names.delay_stage(stage), None);
+                session.has_declared(names.delay_stage(stage));
             }
         }
         for delay_queue in missing {
-            self.ensure_holding(session, control, HoldingQueue::Delay(delay_queue)).await?;
+            self.ensure_holding(session, control, HoldingQueue::Delay(delay_queue), until).await?;
         }
         Ok(())
     }
@@ -214,38 +215,61 @@ impl Publisher {
     /// Makes sure that a queue exists that holds messages for a time, and that it knows for how long.
     async fn ensure_holding(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         control: &mut Option<Channel>,
         queue: HoldingQueue<'_>,
+        until: tokio::time::Instant,
     ) -> Result<()> {
-        let name = queue.name(&self.names);
-        let (lock, old) = self.lock_unless_declared(session, control, &name, &name, Purpose::Holds).await?;
-        let declaring = async { queue.declare(session.control(control).await?, &self.names).await };
+        let (name, names) = (queue.name(&self.names), &self.names);
+        if session.knows(&name) {
+            return Ok(()); // Another task has made it meanwhile, or is waiting until it is old.
+        }
+        let marks = (name.as_str(), name.as_str());
+        let (lock, _) = self.lock_unless_declared(session, control, marks, Purpose::Holds, until).await?;
+        let trusted = self.config.queue_age.is_zero();
+        let declaring = async {
+            let channel = session.control(control).await?;
+            queue.declare(channel, names).await?;
+            if lock.is_some() && trusted {
+                // Nobody waits until it is old, and it is in use from now on: no other client may take it for abandoned.
+                bind(channel, names.sink(), names.known(), Names::old(&name)).await?;
+            }
+            Ok(())
+        };
         self.on(&session.conn, declaring).await?;
-        drop(lock);
-        session.has_declared(name.clone(), (!old).then_some(name));
+        if lock.is_some() && !trusted {
+            self.grow(session, name.clone(), name.clone(), lock);
+        } else {
+            session.growing.forget(&name);
+        }
+        session.has_declared(name);
         Ok(())
     }
 
-    /// Checks now and then whether a queue for delayed messages still exists, and forgets it if it does not.
-    async fn recheck(&self, session: &Session, level_queue: &LevelQueue) -> Result<()> {
-        let due_queue = self.names.due_queue(level_queue);
-        if !session.knows(&due_queue) || session.was_seen(&due_queue, RECHECK_AFTER) {
+    /// Checks now and then whether the queues that a delayed message passes still exist, and forgets those that do not.
+    async fn recheck(&self, session: &Session, level_queue: &LevelQueue, steps: u32) -> Result<()> {
+        let (names, due_queue) = (&self.names, self.names.due_queue(level_queue));
+        let passed = delay_queues::queues_for(steps).map(|delay_queue| delay_queue.queue(names));
+        let is_due = |queue: &String| session.knows(queue) && !session.was_seen(queue, RECHECK_AFTER);
+        let stale: Vec<String> = passed.chain([due_queue.clone()]).filter(is_due).collect();
+        if stale.is_empty() {
             return Ok(());
         }
         session.wait_until_unblocked(Instant::now() + self.limit()).await?;
         let mut control = session.control.lock().await;
-        if session.was_seen(&due_queue, RECHECK_AFTER) {
-            return Ok(());
-        }
-        for queue in [self.names.queue(level_queue), due_queue.clone()] {
-            let asking = async { exists(session.control(&mut control).await?, queue).await };
-            if !self.on(&session.conn, asking).await? {
-                session.forget_queue(&self.names, level_queue);
-                return Ok(());
+        for queue in stale.into_iter().filter(is_due) {
+            let with = (queue == due_queue).then(|| names.queue(level_queue));
+            let mut is_there = true;
+            for asked in [Some(queue.clone()), with].into_iter().flatten() {
+                let asking = async { exists(session.control(&mut control).await?, asked).await };
+                is_there &= self.on(&session.conn, asking).await?;
+            }
+            match is_there {
+                true => session.has_seen(queue),
+                false if queue == due_queue => session.forget_queue(names, level_queue),
+                false => session.forget(&queue),
             }
         }
-        session.has_seen(due_queue);
         Ok(())
     }
 

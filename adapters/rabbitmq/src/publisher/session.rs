@@ -1,6 +1,6 @@
 //! The lifetime of one publishing connection: its channels, and what was declared on it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,9 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::{Channel, Connection};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
+use tokio_util::sync::CancellationToken;
 
+use super::growth::Growing;
 use super::publication::{Publication, classify_too_large, confirmation, full, outcomes, send, too_large};
 use crate::error::{ERRORS, Right, classify, timed_out, uncertain};
 use crate::names::{LevelQueue, Names};
@@ -24,8 +26,23 @@ const YOUNG: Duration = Duration::from_secs(5);
 /// Concurrent calls that publish. More calls wait for their turn.
 const CHANNELS: usize = 16;
 
-/// Queues that were young, and since when this session knows them.
-pub(super) type Young = BTreeMap<String, tokio::time::Instant>;
+/// The name of a lock, as long as one task of this connection has it.
+pub(super) struct LockName {
+    name: String,
+    locks: Arc<Mutex<HashSet<String>>>,
+}
+
+impl LockName {
+    pub(super) fn as_str(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for LockName {
+    fn drop(&mut self) {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
 
 /// See the module.
 pub(super) struct Session {
@@ -37,12 +54,24 @@ pub(super) struct Session {
     declared: Mutex<HashMap<String, Instant>>,
     /// When something was last declared.
     last_declared: Mutex<Instant>,
+    /// The locks that are held on this connection. The server knows which connection has a lock, not which task.
+    locks: Arc<Mutex<HashSet<String>>>,
     /// Queues that are not old enough for a push to return.
-    young: Mutex<Young>,
+    pub(super) growing: Growing,
+    /// Fires when nobody uses this session any more.
+    pub(super) ended: CancellationToken,
     /// The largest body that the broker takes; known once it has refused one.
     max_body_bytes: AtomicU64,
     /// Its channel is for declarations alone, because a refused one closes the channel.
     pub(super) control: tokio::sync::Mutex<Option<Channel>>,
+    /// The same for queues that hold messages for a time. Other clients may have to be waited for, and meanwhile nothing else is.
+    pub(super) holding: tokio::sync::Mutex<Option<Channel>>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
 }
 
 impl Session {
@@ -53,9 +82,12 @@ impl Session {
             permits: Semaphore::new(CHANNELS),
             declared: Mutex::default(),
             last_declared: Mutex::new(Instant::now()),
-            young: Mutex::default(),
+            locks: Arc::default(),
+            growing: Growing::default(),
+            ended: CancellationToken::new(),
             max_body_bytes: AtomicU64::new(u64::MAX),
             control: tokio::sync::Mutex::new(Some(control)),
+            holding: tokio::sync::Mutex::default(),
         }
     }
 
@@ -65,10 +97,6 @@ impl Session {
 
     fn declared(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.declared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn young(&self) -> MutexGuard<'_, Young> {
-        self.young.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn knows(&self, name: &str) -> bool {
@@ -84,29 +112,16 @@ impl Session {
         self.declared().insert(name, Instant::now());
     }
 
-    /// Records what was declared, and the queue if it may be young.
-    pub(super) fn has_declared(&self, name: String, young: Option<String>) {
+    /// Takes a lock's name for one task; `None` if another task has it.
+    pub(super) fn lock(&self, name: String) -> Option<LockName> {
+        let is_free = self.locks.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        is_free.then(|| LockName { name, locks: Arc::clone(&self.locks) })
+    }
+
+    /// Records what was declared.
+    pub(super) fn has_declared(&self, name: String) {
         *self.last_declared.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        if let Some(queue) = young {
-            self.young().insert(queue, tokio::time::Instant::now());
-        }
         self.has_seen(name);
-    }
-
-    pub(super) fn has_young(&self) -> bool {
-        !self.young().is_empty()
-    }
-
-    pub(super) fn young_since(&self, queue: &str) -> Option<tokio::time::Instant> {
-        self.young().get(queue).copied()
-    }
-
-    /// A queue that was young since this time is old now.
-    pub(super) fn has_grown_old(&self, queue: &str, since: tokio::time::Instant) {
-        let mut young = self.young();
-        if young.get(queue) == Some(&since) {
-            young.remove(queue);
-        }
     }
 
     /// Somebody has removed a queue, or may have: it must be declared again.
@@ -116,7 +131,7 @@ impl Session {
         declared.remove(&names.due_queue(level_queue));
     }
 
-    /// Somebody has removed a delay queue.
+    /// Somebody has removed it, or may have.
     pub(super) fn forget(&self, name: &str) {
         self.declared().remove(name);
     }

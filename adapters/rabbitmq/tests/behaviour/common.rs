@@ -9,7 +9,9 @@ use anyqueue::adapter::{
 use anyqueue::{ExtendOutcome, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_rabbitmq::{RabbitMqBuilder, RabbitMqQueue};
 use anyqueue_testkit::{Provided, RabbitMq, Server, provide, start_if_installed};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
+};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Queue};
 use tokio::sync::OnceCell;
@@ -113,6 +115,13 @@ impl Bed {
 
     async fn look(&self, partition: &PartitionId) -> Queue {
         self.try_look(&self.queue(partition, 0)).await.unwrap()
+    }
+
+    /// Whether the broker can say what is in a queue, within a time in which leaders are elected many times over.
+    pub(crate) async fn has_leader(&self, queue: &str) -> bool {
+        let (_conn, channel) = self.channel().await;
+        let asked = channel.basic_get(queue.into(), BasicGetOptions::default());
+        tokio::time::timeout(Duration::from_secs(3), asked).await.is_ok_and(|answer| answer.is_ok())
     }
 
     /// A queue, if there is one of this name.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyqueue::MessageData;
 use anyqueue::adapter::PushQueueStorage;
 use anyqueue_testkit::RabbitMq;
+use futures_util::future::join_all;
 
 use crate::common::{Bed, becomes, making, part, push, take, texts};
 
@@ -56,7 +57,8 @@ async fn queues_for_delays_that_are_old_keep_nobody_waiting() {
     panic!("all of them waited");
 }
 
-/// Whose node died within a second after they were declared, the server brings back without the time that they hold messages.
+/// Whose node died within a second after they were declared, the server brings back without the time that they hold messages, or, if it
+/// died at once, without a leader: such a queue can neither be used nor removed, which is said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queues_for_delays_that_their_broker_did_not_keep_whole_are_made_anew() {
     let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
@@ -76,7 +78,57 @@ async fn queues_for_delays_that_their_broker_did_not_keep_whole_are_made_anew() 
         let wanted = 1 + usize::from(pushing.await.unwrap().is_ok());
         bed.server().restart().await.unwrap();
         let other = bed.open().await;
-        push(&other, &p, &[message]).await;
-        assert_eq!(texts(&take(&other, &p, wanted).await), vec!["late"; wanted], "after {moment} ms");
+        match other.push(&p, &[message]).await.remove(0) {
+            Ok(_) => assert_eq!(texts(&take(&other, &p, wanted).await), vec!["late"; wanted], "{moment} ms"),
+            Err(error) => {
+                assert!(error.message().contains("has no leader"), "after {moment} ms: {error}");
+                let named = error.message().split(' ').find(|word| word.starts_with(&bed.prefix)).unwrap();
+                assert!(!bed.has_leader(named).await, "after {moment} ms: {error}");
+            }
+        }
     }
+}
+
+/// What nobody has finished belongs to nobody once its maker's connection has ended.
+#[tokio::test]
+async fn who_dies_while_making_queues_for_delays_keeps_the_next_one_no_longer_than_the_queues_are_young() {
+    let Some(bed) = Bed::shared().await else { return };
+    let (p, maker) = (part("work"), bed.open().await);
+    let (message, _) = delayed(&bed, 0x1234);
+    let last = format!("{}:delay:0:4", bed.prefix);
+    let pushing = tokio::spawn({
+        let (message, p) = (message.clone(), p.clone());
+        async move { maker.push(&p, &[message]).await }
+    });
+    becomes("the last queue is there", || async { bed.try_look(&last).await.is_ok() }).await;
+    pushing.abort();
+    assert!(pushing.await.unwrap_err().is_cancelled(), "its queues were not old yet");
+    let (other, start) = (bed.open().await, Instant::now());
+    push(&other, &p, std::slice::from_ref(&message)).await;
+    assert!(start.elapsed() < AGE * 5, "{:?}", start.elapsed());
+}
+
+/// Whoever comes second waits until the queues are old, and takes none away from who made them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_for_delays_that_several_need_at_once_lose_nothing() {
+    let Some(bed) = Bed::shared().await else { return };
+    let p = part("work");
+    let handles = join_all((0..4).map(|_| bed.open())).await;
+    let (message, _) = delayed(&bed, 0x13);
+    join_all(handles.iter().map(|handle| push(handle, &p, std::slice::from_ref(&message)))).await;
+    assert_eq!(texts(&take(&handles[0], &p, handles.len()).await), vec!["late"; handles.len()]);
+}
+
+/// The server tells nobody, because messages only come to such a queue from another.
+#[tokio::test]
+async fn a_queue_for_delays_that_was_removed_is_missed_by_who_knows_it() {
+    let Some(bed) = Bed::shared().await else { return };
+    let (p, queue) = (part("work"), bed.builder().queue_age(Duration::ZERO).open().await.unwrap());
+    let (message, _) = delayed(&bed, 0x1f);
+    push(&queue, &p, std::slice::from_ref(&message)).await;
+    bed.remove(&[format!("{}:delay:0:f", bed.prefix)]).await;
+    // For so long it is taken to be there still; the first message needs it a little later.
+    tokio::time::sleep(Duration::from_millis(1050)).await;
+    push(&queue, &p, std::slice::from_ref(&message)).await;
+    assert_eq!(texts(&take(&queue, &p, 2).await), ["late"; 2]);
 }

@@ -48,6 +48,12 @@ async fn each_right_that_is_missing_is_told() {
     let queue = RabbitMqQueue::open(&url(&bed, "app", "%2f")).await.unwrap();
     is_refused(&queue.push(&p, &messages(1)).await.remove(0).unwrap_err(), &["write"]);
 
+    // Who may not ask whether a queue for delays is in use could take it for one that nobody has finished.
+    control(&bed, &["set_permissions", "app", ".*", "^(?!.*:known$).*", ".*"]).await;
+    let queue = RabbitMqQueue::open(&url(&bed, "app", "%2f")).await.unwrap();
+    let late = MessageData::new("late").with_delay(SOON);
+    is_refused(&queue.push(&p, &[late]).await.remove(0).unwrap_err(), &["write"]);
+
     // Pulls need the right to read, and nothing else of queues that are there.
     control(&bed, &["set_permissions", "app", ".*", ".*", other]).await;
     let queue = RabbitMqQueue::open(&url(&bed, "app", "%2f")).await.unwrap();
