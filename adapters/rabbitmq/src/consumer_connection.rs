@@ -55,7 +55,8 @@ impl ConsumerConnection {
     pub(crate) async fn channel(&self) -> Result<(Arc<Connection>, Channel)> {
         let conn = {
             let mut current = self.session.lock().await;
-            match current.as_ref().filter(|session| session.is_alive()) {
+            let is_usable = |session: &&Session| session.is_alive() && self.link.is_current(&session.conn);
+            match current.as_ref().filter(is_usable) {
                 Some(session) => Arc::clone(&session.conn),
                 None => Arc::clone(&current.insert(self.start().await?).conn),
             }
@@ -106,7 +107,7 @@ impl ConsumerConnection {
                     let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
                     found.push((level_queue, ready as u64));
                 }
-                Err(_) if !channel.status().connected() => {}
+                Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -139,6 +139,11 @@ impl Link {
         Ok(tls)
     }
 
+    /// Whether this is the connection that calls use: it was not discarded, nor replaced.
+    pub(crate) fn is_current(&self, conn: &Arc<Connection>) -> bool {
+        self.current().conn.as_ref().is_some_and(|current| Arc::ptr_eq(current, conn))
+    }
+
     /// Drops the connection, so that the next call makes another.
     pub(crate) fn discard(&self, conn: &Arc<Connection>) {
         let mut current = self.current();

@@ -11,9 +11,10 @@ mod session;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyqueue::{ErrorKind, PartitionId, Result};
+use anyqueue::{ErrorKind, Operation, PartitionId, Result};
 use lapin::Connection;
 
 pub(crate) use self::publication::Publication;
@@ -21,7 +22,7 @@ use self::publication::{full, is_unroutable};
 pub(crate) use self::send::OutgoingMessage;
 use self::session::Session;
 use crate::config::Config;
-use crate::error::classify;
+use crate::error::{ERRORS, classify};
 use crate::handshake::Handshake;
 use crate::link::{Link, within};
 use crate::names::{LevelQueue, Names, level_queues};
@@ -33,6 +34,7 @@ pub(crate) struct Publisher {
     names: Names,
     link: Link,
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
+    is_closed: AtomicBool,
 }
 
 impl Publisher {
@@ -42,6 +44,7 @@ impl Publisher {
             names: names.clone(),
             link: Link::new(config, "publisher"),
             session: tokio::sync::Mutex::default(),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -52,8 +55,12 @@ impl Publisher {
     /// The session. It is made again after a break, and everything is declared again then.
     async fn session(&self) -> Result<Arc<Session>> {
         let mut current = self.session.lock().await;
-        if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
+        let is_usable = |session: &&Arc<Session>| session.is_alive() && self.link.is_current(&session.conn);
+        if let Some(session) = current.as_ref().filter(is_usable) {
             return Ok(Arc::clone(session));
+        }
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(ERRORS.closed(Operation::Push));
         }
         let conn = self.link.connection().await?;
         let declaring = async {
@@ -169,7 +176,9 @@ impl Publisher {
         warnings
     }
 
+    /// Whatever still runs then makes no other connection.
     pub(crate) async fn close(&self, patience: Duration) {
+        self.is_closed.store(true, Ordering::Release);
         *self.session.lock().await = None;
         self.link.close(patience).await;
     }
