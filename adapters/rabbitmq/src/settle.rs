@@ -16,6 +16,16 @@ impl RabbitMqQueue {
         if self.is_closed() {
             return vec![Err(ERRORS.closed(Operation::Settle)); settlements.len()];
         }
+        if !settlements.iter().any(stores) {
+            return self.settle_batch(settlements).await;
+        }
+        // To its end, even if the caller goes away: what is kept for its copy must not stay so.
+        let (queue, batch) = (self.clone(), settlements.to_vec());
+        let settling = self.inner.calls.spawn(async move { queue.settle_batch(&batch).await });
+        settling.await.unwrap_or_else(|_| vec![Err(ERRORS.closed(Operation::Settle)); settlements.len()])
+    }
+
+    async fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let mut answers: Vec<Result<SettleOutcome>> = vec![Ok(SettleOutcome::Lost); settlements.len()];
         let mut all_kept = Vec::new();
         let leases = settlements.iter().map(|settlement| &settlement.lease);

@@ -38,7 +38,7 @@ struct Step {
 }
 
 impl RabbitMqQueue {
-    /// Publishes, then ends the deliveries. Runs to its end even if the caller goes away.
+    /// Publishes, then ends the deliveries.
     pub(crate) async fn store_first(
         &self,
         settlements: &[Settlement],
@@ -46,9 +46,7 @@ impl RabbitMqQueue {
     ) -> Vec<(usize, Result<SettleOutcome>)> {
         let step = |kept: Kept| Some(self.step(settlements.get(kept.index)?, kept));
         let steps: Vec<Step> = kept.into_iter().filter_map(step).collect();
-        let queue = self.clone();
-        let storing = self.inner.calls.spawn(async move { queue.take_steps(steps).await });
-        storing.await.unwrap_or_default()
+        self.take_steps(steps).await
     }
 
     fn step(&self, settlement: &Settlement, kept: Kept) -> Step {
