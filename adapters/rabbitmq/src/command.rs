@@ -66,6 +66,8 @@ pub(crate) struct WaitingPull {
     pub(crate) until: Instant,
     /// It has not looked for messages yet.
     pub(crate) fresh: bool,
+    /// It must not miss what is ready, whatever that costs.
+    pub(crate) is_thorough: bool,
     /// Its channel broke once, and it is tried again.
     pub(crate) is_retried: bool,
     /// Is cancelled when nobody waits any more.

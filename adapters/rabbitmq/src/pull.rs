@@ -57,7 +57,15 @@ impl RabbitMqQueue {
         let (reply, mut answer) = oneshot::channel();
         let until = Instant::now() + request.wait.min(LONGEST_WAIT);
         let stop = request.stop.clone();
-        let waiting = WaitingPull { max: request.max, until, fresh: true, is_retried: false, stop, reply };
+        let waiting = WaitingPull {
+            max: request.max,
+            until,
+            fresh: true,
+            is_thorough: request.thorough,
+            is_retried: false,
+            stop,
+            reply,
+        };
         if !self.command(partition, Command::Pull(waiting)).await {
             return Err(ERRORS.closed(Operation::Pull));
         }
