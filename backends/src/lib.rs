@@ -1,7 +1,7 @@
 //! Every backend of [anyqueue](https://docs.rs/anyqueue) behind one URL.
 //!
-//! Each backend is a feature: `memory`, `sqlite`, `postgres`, `redis`, `rabbitmq`, `sqs`, or `all` of them. A program that reads its
-//! URL from a setting names the features it is built with and nothing else:
+//! Each backend is a feature: `memory`, `sqlite`, `postgres`, `redis`, `rabbitmq`, `sqs`, or `all` of them. A
+//! program that reads its URL from a setting only selects the features that it is built with:
 //!
 //! ```
 //! # #[cfg(feature = "memory")]
@@ -15,14 +15,15 @@
 //! # Ok::<(), anyqueue::Error>(()) }).unwrap();
 //! ```
 //!
-//! An application that only ever uses one backend needs that adapter's crate alone.
+//! An application that only ever uses one backend needs only the crate of that backend.
 
 use std::sync::Arc;
 
 use anyqueue::adapter::{Backend, Storage};
 use anyqueue::{Registry, Result};
 
-/// The backends that this build has. To it a program can add its own [`with`](Registry::with) one call.
+/// Returns the backends that this build has. A program adds its own with one call to
+/// [`with`](Registry::with).
 pub fn registry() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "memory")]
@@ -43,15 +44,15 @@ pub fn registry() -> Registry {
 /// Opens the storage that the URL names, without [initialising](anyqueue::adapter::QueueStorage::init) it.
 ///
 /// # Errors
-/// As [`Registry::open`]: an unknown scheme is an error that names those that this build has.
+/// As [`Registry::open`]: the error for an unknown scheme lists the schemes that this build has.
 ///
 /// # Cancellation
-/// Dropped, nothing is left open.
+/// Dropping the future leaves nothing open.
 pub async fn open(url: &str) -> Result<Arc<dyn Storage>> {
     registry().open(url).await
 }
 
-/// The backend whose URLs begin as this one does, if this build has it.
+/// Returns the backend for the scheme of this URL, if this build has it.
 #[must_use]
 pub fn backend(url: &str) -> Option<Backend> {
     let scheme = url.split_once(':')?.0.to_ascii_lowercase();

@@ -17,11 +17,11 @@ pub type CaseFuture<'a> = Pin<Box<dyn Future<Output = CaseResult> + Send + 'a>>;
 /// One thing that the suite proves. The `case!` macro builds it, as a constant in its group's file.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// `group.name`; stable across releases.
+    /// The case's name, `group.name`; stable across releases.
     pub id: &'static str,
-    /// The clauses of the contract that it proves.
+    /// The clauses of the contract that the case proves.
     pub clauses: &'static [Clause],
-    /// What stands between the case and the adapter.
+    /// The layer between the case and the adapter.
     pub layer: Layer,
     /// What the backend or the harness must offer.
     pub needs: &'static [Need],
@@ -29,16 +29,17 @@ pub struct Case {
     pub kills: &'static [Fault],
     /// The smallest tier that runs it.
     pub tier: Tier,
-    /// How long it may take. Nearly all cases need far less.
+    /// How long the case may take. Nearly all cases need far less.
     pub deadline: Duration,
-    /// Whether it runs on a single-threaded runtime, where a call that blocks the thread holds up everything.
+    /// Whether the case runs on a single-threaded runtime, where a call that blocks the thread holds up
+    /// everything.
     pub one_thread: bool,
-    /// What it does.
+    /// The case's function.
     pub run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
 }
 
 impl Case {
-    /// A case without needs, in every tier, that may take 30 s.
+    /// Creates a case without needs, for every tier, that may take 30 s.
     pub const fn new(
         id: &'static str,
         layer: Layer,
@@ -59,59 +60,59 @@ impl Case {
         }
     }
 
-    /// Sets what it needs.
+    /// Sets what the case needs.
     #[must_use]
     pub const fn needs(mut self, needs: &'static [Need]) -> Self {
         self.needs = needs;
         self
     }
 
-    /// Names the faults that it must find.
+    /// Names the faults that the case must find.
     #[must_use]
     pub const fn kills(mut self, kills: &'static [Fault]) -> Self {
         self.kills = kills;
         self
     }
 
-    /// Gives it more (or less) time.
+    /// Gives the case more (or less) time.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Runs it, its clients and its queues on a single-threaded runtime of its own.
+    /// Runs the case, its clients and its queues on a single-threaded runtime of its own.
     #[must_use]
     pub const fn on_one_thread(mut self) -> Self {
         self.one_thread = true;
         self
     }
 
-    /// Runs it in the thorough tier only.
+    /// Runs the case in the thorough tier only.
     #[must_use]
     pub const fn thorough(mut self) -> Self {
         self.tier = Tier::Thorough;
         self
     }
 
-    /// Runs it in the soak tier only, for as long as that is set to last.
+    /// Runs the case in the soak tier only, for as long as the soak is set to last.
     #[must_use]
     pub const fn soak(mut self) -> Self {
         self.tier = Tier::Soak;
         self
     }
 
-    /// Whether it needs the harness to offer this.
+    /// Returns whether the case needs the harness to offer this.
     pub fn needs_offer(&self, offer: Offer) -> bool {
         self.needs.iter().any(|need| need.offer() == Some(offer))
     }
 
-    /// The part of the id before the dot.
+    /// Returns the part of the id before the dot.
     pub fn group(&self) -> &'static str {
         self.id.split_once('.').map_or(self.id, |(group, _)| group)
     }
 
-    /// Whether a run with these options includes it.
+    /// Returns whether a run with these options includes the case.
     pub(crate) fn is_selected(&self, options: &Options) -> bool {
         let needs = |wanted: &String| self.needs.iter().any(|need| need.what().contains(wanted.as_str()));
         let in_tier =
@@ -123,7 +124,7 @@ impl Case {
             && options.capability.as_ref().is_none_or(needs)
     }
 
-    /// How long it may take in a run with these options.
+    /// Returns how long the case may take in a run with these options.
     pub(crate) fn time_limit(&self, options: &Options) -> Duration {
         if self.tier == Tier::Soak { self.deadline + options.soak } else { self.deadline }
     }

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 macro_rules! clauses {
     ($($name:ident: $title:literal,)+) => {
-        /// One clause of the contract, which `core/CONTRACT.md` has in full. Reports have its number.
+        /// One clause of the contract; `core/CONTRACT.md` has its full text. Reports show its number.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Clause {
@@ -15,10 +15,10 @@ macro_rules! clauses {
         }
 
         impl Clause {
-            /// All of them, in the order of their numbers.
+            /// All clauses, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// What it says, in a few words.
+            /// Returns what the clause says, in a few words.
             pub const fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)+
@@ -89,25 +89,25 @@ clauses! {
 }
 
 impl Clause {
-    /// Its number in the contract; the first is 1.
+    /// Returns the clause's number in the contract; the first is 1.
     pub const fn number(self) -> u8 {
         self as u8 + 1
     }
 
-    /// The clause of this number, if there is one.
+    /// Returns the clause with this number, if there is one.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|clause| clause.number() == number)
     }
 }
 
-/// Its number.
+/// Shows the clause's number.
 impl fmt::Display for Clause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number().fmt(f)
     }
 }
 
-/// From its number.
+/// Parses the clause's number.
 impl FromStr for Clause {
     type Err = String;
 
@@ -117,7 +117,7 @@ impl FromStr for Clause {
     }
 }
 
-/// As its number.
+/// Serialises as the clause's number.
 impl Serialize for Clause {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u8(self.number())

@@ -1,4 +1,4 @@
-//! The server that a fault case has to itself, and what can be done to it.
+//! The server that belongs to one fault case, and what can be done to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,21 +6,22 @@ use std::time::Duration;
 use anyqueue::Result;
 use anyqueue::adapter::{Storage, async_trait};
 
-/// A server that one case has to itself, reached through connections that can be disrupted. Dropping this stops the server.
+/// A server that belongs to one case, reached through connections that can be disrupted. Dropping this stops
+/// the server.
 ///
-/// With the private servers and the proxy of `anyqueue-testkit`, one takes a few lines.
+/// With the private servers and the proxy of `anyqueue-testkit`, an implementation takes a few lines.
 #[async_trait]
 pub trait FaultTarget: Send + Sync {
-    /// An independent client of the storage called `namespace` on this server.
+    /// Opens an independent client of the storage called `namespace` on this server.
     ///
     /// # Errors
-    /// If the storage cannot be opened; the case then fails.
+    /// Returns an error if the storage cannot be opened; the case then fails.
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>>;
 
     /// Causes the disruption, and returns once it is in effect.
     ///
     /// # Errors
-    /// If that fails; the case is then inconclusive.
+    /// Returns an error if that fails; the case is then inconclusive.
     async fn disrupt(&self, disruption: Disruption) -> Result<()>;
 }
 
@@ -30,17 +31,17 @@ pub trait FaultTarget: Send + Sync {
 pub enum Disruption {
     /// The server dies at once, as by `kill -9`, and stays down.
     Kill,
-    /// The server starts again with the same data, at the same address. Done when it accepts connections.
+    /// The server starts again with the same data, at the same address. Complete when it accepts connections.
     Start,
     /// The server is suspended, as by SIGSTOP: connections stay open, nothing is answered.
     Freeze,
-    /// A frozen server resumes.
+    /// A frozen server continues.
     Thaw,
     /// All connections break at once. New ones are accepted.
     Cut,
     /// Nothing gets through in either direction, and no connection breaks.
     Stall,
-    /// Requests get through, their replies never do.
+    /// Requests get through, but their replies never do.
     DropReplies,
     /// Data takes this much longer in each direction.
     Delay(Duration),
@@ -48,10 +49,10 @@ pub enum Disruption {
     Heal,
 }
 
-/// What the note of a disruption begins with.
+/// How the note of a disruption begins.
 pub(crate) const DISRUPTED: &str = "the server: ";
 
-/// The note of the server's death.
+/// Returns the note of the server's death.
 pub(crate) fn killed() -> String {
     format!("{DISRUPTED}{:?}", Disruption::Kill)
 }

@@ -1,5 +1,6 @@
-//! The least that anyqueue's own backends must declare, by the kind of server that they are for: declaring less fails their suite, so
-//! that no promise is taken back unnoticed. A [`Harness`](crate::Harness) names its list in [`least`](crate::Harness::least).
+//! The least that anyqueue's own backends must declare, by the kind of server that they are for. A backend
+//! that declares less fails its suite, so that no promise is withdrawn unnoticed. A
+//! [`Harness`](crate::Harness) names its list in [`least`](crate::Harness::least).
 //!
 //! | list | for |
 //! |---|---|
@@ -12,7 +13,7 @@ use anyqueue::adapter::{Capabilities, LeaseKind, Order, PriorityDiscipline, Rejo
 
 use crate::need::Need;
 
-/// Everything there is.
+/// Everything that can be declared.
 pub const EVERYTHING: &[Need] = &[
     Need::ServerAges,
     Need::TenPriorities,
@@ -50,7 +51,7 @@ pub const EVERYTHING: &[Need] = &[
     Need::Pause,
 ];
 
-/// What a broker with replicated queues can give.
+/// What a broker with replicated queues can offer.
 pub const BROKER: &[Need] = &[
     Need::TenPriorities,
     Need::Priority,
@@ -65,7 +66,7 @@ pub const BROKER: &[Need] = &[
     Need::DeliveryCount,
     Need::ReadyAndDeadCounts,
 ];
-/// What a queue service without order can give.
+/// What a queue service without order can offer.
 pub const CLOUD: &[Need] = &[
     Need::ServerAges,
     Need::TenPriorities,
@@ -79,9 +80,10 @@ pub const CLOUD: &[Need] = &[
     Need::ConfirmedSettlements,
     Need::ReadyCounts,
 ];
-/// What a queue service with ordered groups can give. It keeps a group together within one queue, so there are no levels, which would
-/// be several; a returned message is the first of its group, which is what [`Need::Groups`] asks for, but there is no front between
-/// groups. And it remembers deduplication keys for a time, whatever became of their messages.
+/// What a queue service with ordered groups can offer. It keeps a group together within one queue, so there
+/// are no priority levels, which would be several queues. A returned message is the first of its group, which
+/// is what [`Need::Groups`] asks for, but there is no front across groups. It remembers deduplication keys
+/// for a time, whatever became of their messages.
 pub const CLOUD_FIFO: &[Need] = &[
     Need::ServerAges,
     Need::GroupOrder,
@@ -97,7 +99,7 @@ pub const CLOUD_FIFO: &[Need] = &[
     Need::ReadyCounts,
 ];
 
-/// What no backend can declare, whatever it is: each with what is wrong with it.
+/// Returns what is wrong with a declaration: combinations that no backend can offer, whatever it is.
 pub(crate) fn contradictions(c: &Capabilities) -> Vec<&'static str> {
     let one_level = c.priority == PriorityDiscipline::None;
     let limits = [c.limits.push_batch, c.limits.pull_batch, c.limits.settle_batch];

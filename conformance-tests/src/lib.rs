@@ -1,7 +1,8 @@
-//! The conformance suite of anyqueue: proves any queue backend right.
+//! The conformance suite of anyqueue, which checks any queue backend against the contract.
 //!
-//! The author of an adapter writes one short test file: a [`Harness`] that opens independent clients of the same
-//! storage, and [`suite!`], which makes a `main` with one test for each case. The test target needs `harness = false`:
+//! The author of an adapter writes one short test file: a [`Harness`] that opens independent clients of the
+//! same storage, and [`suite!`], which generates a `main` with one test for each case. The test target needs
+//! `harness = false`:
 //!
 //! ```toml
 //! [[test]]
@@ -36,12 +37,13 @@
 //! ```
 //!
 //! # Outcomes
-//! A case passes, fails, is *not applicable* (the backend does not declare what the case needs) or is *inconclusive*
-//! (it observed nothing, which is never a pass). A failure names the [`Clause`] of the contract, what was expected, what was
-//! seen, and what happened to the messages concerned.
+//! A case passes, fails, is *not applicable* (the backend does not declare what the case needs) or is
+//! *inconclusive* (it observed nothing, which never counts as a pass). A failure names the [`Clause`] of the
+//! contract, what was expected, what was seen, and what happened to the messages concerned.
 //!
 //! # Settings
-//! Environment variables set up the test program. Programs that call [`run`] have the same settings in [`Options`].
+//! Environment variables configure the test program. Programs that call [`run`] have the same settings in
+//! [`Options`].
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -92,7 +94,8 @@ pub use report::{About, CaseReport, Certificate, Report, Tally, capability_table
 pub use run::{run, run_case};
 pub use verdict::{CaseResult, Failure, Outcome, Stop};
 
-/// Makes the `main` of a test target with `harness = false`: one test for each case, against this harness.
+/// Generates the `main` of a test target with `harness = false`: one test for each case, against this
+/// harness.
 #[macro_export]
 macro_rules! suite {
     ($harness:expr) => {

@@ -17,11 +17,12 @@ use crate::run::run_case;
 use crate::verdict::Outcome;
 use crate::{cases, child};
 
-/// More threads than a small machine has cores, so that a case that computes does not hold up one that measures time.
+/// More threads than a small machine has cores, so that a case that computes does not hold up one that
+/// measures time.
 const WORKERS: usize = 8;
 
-/// Runs the suite as a test program. `make` is called once, within a tokio runtime, and not at all where the program
-/// only lists its tests or is a child process.
+/// Runs the suite as a test program. `make` is called once, within a tokio runtime, or not at all if the
+/// program only lists its tests or is a child process.
 pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     if let Some(code) = child::run_if_child::<H>() {
         return code;
@@ -39,7 +40,7 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     let harness: Option<Arc<dyn Harness>> = (!args.list).then(|| Arc::new(make()) as Arc<dyn Harness>);
     args.test_threads.get_or_insert(harness.as_ref().map_or(PARALLELISM, |harness| harness.parallelism()));
     let done: Arc<Mutex<Vec<CaseReport>>> = Arc::default();
-    // The pattern is left to the arguments of `cargo test`, which has ways of its own to match.
+    // The pattern is left to the arguments of `cargo test`, which match names in their own way.
     let in_scope = Options { pattern: None, ..options.clone() };
     let trials = cases::all()
         .filter(|case| case.is_selected(&in_scope))
@@ -61,8 +62,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
     built.map_err(|error| error.to_string())
 }
 
-/// What the arguments and the environment ask for. What cannot be understood is an error: a run must not do less than was
-/// meant.
+/// Reads the options from the arguments and the environment. Anything that cannot be understood is an error:
+/// a run must not do less than was intended.
 fn options(args: &Arguments) -> Result<Options, String> {
     let mut options = Options { children: true, pattern: args.filter.clone(), ..Options::default() };
     if !args.skip.is_empty() || args.ignored {

@@ -1,4 +1,4 @@
-//! What a case can need beyond what every backend must give.
+//! What a case can need beyond what every backend must offer.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use anyqueue::adapter::{
     Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
-/// A limit on messages above this is not tried out.
+/// Message limits above this are not tested.
 pub(crate) const MAX_TRIED_BYTES: u64 = 32 << 20;
 
 macro_rules! needs {
     ($(#[doc = $doc:literal] $name:ident: $what:literal, |$c:pat_param| $declared:expr;)+) => {
-        /// What a case needs beyond what every backend must give.
+        /// What a case needs beyond what every backend must offer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Need {
@@ -20,14 +20,15 @@ macro_rules! needs {
         }
 
         impl Need {
-            /// What is needed, in words that complete "needs …".
+            /// Returns what is needed, in words that complete "needs …".
             pub const fn what(self) -> &'static str {
                 match self {
                     $(Self::$name => $what,)+
                 }
             }
 
-            /// Whether a backend with these capabilities declares it. Not to declare it is the backend's right.
+            /// Returns whether a backend with these capabilities declares this. A backend may leave it
+            /// undeclared.
             pub fn is_declared(self, capabilities: &Capabilities) -> bool {
                 match self {
                     $(Self::$name => {
@@ -41,24 +42,24 @@ macro_rules! needs {
 }
 
 needs! {
-    /// Several priority levels, the higher always first.
+    /// Several priority levels, where a higher level always goes first.
     StrictPriority: "strict priorities",
         |c| c.priority_levels > 1 && c.priority == PriorityDiscipline::Strict;
     /// Several priority levels.
     Priority: "priorities", |c| c.priority_levels > 1;
     /// Push order within a priority.
     PushOrder: "push order", |c| c.order == Order::PushOrder;
-    /// Settlements that bring the next deliveries with them, several at once.
+    /// Settlements that bring the next deliveries with them, several of them at once.
     OverlappingExchanges: "exchanges that overlap", |c| c.exchange && c.coalesce_settle.in_flight > 1;
     /// Returned messages go ahead of never-delivered ones.
     RequeueFront: "requeue to the front", |c| c.requeue == Requeue::Front;
-    /// Postponed and matured messages go behind those that were there.
+    /// Postponed and matured messages go behind those that were already there.
     RejoinLast: "postponed and matured messages at the end", |c| c.postponed == Rejoin::End;
-    /// Leases that end by time.
+    /// Leases that end after a time.
     TimedLease: "timed leases", |c| c.lease.kind == LeaseKind::Timed;
     /// Deliveries that any client can settle in every way.
     PortableLease: "leases that any client can settle", |c| c.lease.portable;
-    /// Leases that are connections.
+    /// Leases that last as long as a connection.
     ConnectionLease: "leases that are connections", |c| c.lease.kind == LeaseKind::Connection;
     /// Strict fencing.
     Fencing: "strict fencing", |c| c.fencing == Strictness::Strict;
@@ -70,7 +71,7 @@ needs! {
     PostponeHeaders: "headers replaced by postponement", |c| c.postpone_headers;
     /// Groups.
     Groups: "groups", |c| c.groups;
-    /// Ages by a clock that no client has.
+    /// Ages by a clock that belongs to no client.
     ServerAges: "ages by the server's clock", |c| c.ages == AgeClock::Server;
     /// Deduplication by key.
     Dedup: "deduplication", |c| c.dedup != Dedup::None;
@@ -78,33 +79,33 @@ needs! {
     DedupWhileLive: "deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive;
     /// Deduplication that lasts for a time.
     DedupWindow: "deduplication for a time after the push", |c| matches!(c.dedup, Dedup::Window(_));
-    /// Pushes that change what waits with their key.
+    /// Pushes that change the waiting message with their key.
     OnDuplicate: "pushes that change what waits with their key", |c| c.on_duplicate;
     /// Moves in one step. Moves in several steps may overtake each other.
     AtomicMoves: "atomic moves", |c| c.moves == MoveGuarantee::Atomic;
-    /// Amendment of what waits.
+    /// Amendment of waiting messages.
     Amend: "amendment of what waits", |c| c.amend;
     /// Messages that become urgent.
     UrgentAfter: "messages that become urgent", |c| c.urgent_after;
     /// Groups claimed whole.
     WholeGroups: "groups claimed whole", |c| c.whole_groups;
-    /// The ends of tasks, kept.
+    /// Ends of tasks that are kept.
     Ledger: "a ledger of the ends of tasks", |c| c.ledger.is_some();
-    /// The ends of tasks, stored in one step with their settlements.
+    /// Ends of tasks that are stored in one step with their settlements.
     AtomicLedger: "a ledger in one step with the settlement", |c| c.ledger == Some(MoveGuarantee::Atomic);
-    /// The ends of tasks, counted by the minute.
+    /// Ends of tasks that are counted by the minute.
     Series: "counts of ends by the minute", |c| c.series;
     /// Small shared entries with versions and times to live.
     Control: "a control store", |c| c.control;
-    /// Successors with the end of a delivery.
+    /// Successors that are stored with the end of a delivery.
     Successors: "successors", |c| c.successors.is_some();
-    /// Successors in one step with the end.
+    /// Successors that are stored in one step with the end.
     AtomicSuccessors: "successors in one step", |c| c.successors == Some(MoveGuarantee::Atomic);
     /// Unique ids.
     UniqueIds: "unique ids", |c| c.unique_ids;
     /// Delivery counts.
     DeliveryCount: "delivery counts", |c| c.delivery_count != DeliveryCount::None;
-    /// Delivery counts that tell releases from other deliveries: by the server, or by a note in the headers.
+    /// Delivery counts that distinguish releases: by the server, or by a note in the headers.
     ReleasesTold: "releases told from other deliveries", |c| match c.delivery_count {
         DeliveryCount::ExceptReleases => true,
         DeliveryCount::Deliveries => c.postpone_headers && c.postpone_delay.is_some(),
@@ -130,27 +131,27 @@ needs! {
         let all = [inspect.list, inspect.browse, inspect.delete, inspect.purge, inspect.cancel, c.pause];
         all.contains(&false)
     };
-    /// Child processes that reach the same storage.
+    /// Child processes that use the same storage.
     Children: "other processes on the same storage", |c| c.reach >= Reach::Host;
-    /// A clock that the suite turns, where no server has its own.
+    /// A clock that the suite controls, where no server has its own.
     ControlledClock: "a controlled clock", |c| c.reach < Reach::Network;
     /// A client whose clock is wrong. The processes of one host have one clock.
     SkewedClient: "a client whose clock is wrong", |c| c.reach != Reach::Host;
     /// Stored bytes that did not come from this release of the adapter.
     Foreign: "stored bytes that others can write", |_| true;
-    /// A server of the case's own, which the case may disrupt.
+    /// A server for one case alone, which the case may disrupt.
     FaultTarget: "a server that can be killed and cut off", |c| c.reach == Reach::Network;
     /// A stored form that can be damaged.
     Corruptible: "a stored form that can be damaged", |_| true;
-    /// Ten priority levels or more, the higher always first.
+    /// At least ten priority levels, where a higher level always goes first.
     TenPriorities: "ten strict priority levels",
         |c| c.priority_levels >= 10 && c.priority == PriorityDiscipline::Strict;
     /// Push order, at least within a group.
     GroupOrder: "push order within a group", |c| c.order != Order::None;
-    /// Leases that hold a task of half a day.
+    /// Leases that can hold a task for half a day.
     TwelveHourLease: "timed leases of up to twelve hours",
         |c| c.lease.kind == LeaseKind::Timed && c.lease.max >= Duration::from_hours(12);
-    /// A message is never held by two at once.
+    /// A message is never held by two consumers at once.
     Exclusive: "one holder at a time, always", |c| c.exclusive == Strictness::Strict;
     /// Push delays to the millisecond.
     ExactPushDelay: "push delays in steps of a millisecond",
@@ -158,7 +159,7 @@ needs! {
     /// Postpone delays to the millisecond.
     ExactPostponeDelay: "postpone delays in steps of a millisecond",
         |c| c.postpone_delay.is_some_and(|delay| delay.granularity <= Duration::from_millis(1));
-    /// A settlement is confirmed by the server.
+    /// Settlements that the server confirms.
     ConfirmedSettlements: "confirmed settlements", |c| c.settle_confirm == SettleConfirm::Confirmed;
     /// Two of the four counts.
     ReadyAndDeadCounts: "counts of ready messages and dead letters", |c| c.inspect.ready && c.inspect.dead;
@@ -172,14 +173,14 @@ needs! {
     /// Long postponements.
     HourPostponement: "postponements of an hour",
         |c| c.postpone_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1));
-    /// A limit on messages that can be tried out: above it, a case would measure the memory of the machine.
+    /// A message limit that can be tested: above it, a case would measure the memory of the machine.
     ModestMessageLimit: "a limit on messages of at most 32 MiB",
         |c| c.limits.message_bytes <= MAX_TRIED_BYTES;
 }
 
 impl Need {
-    /// What the harness must offer for it. If the backend declares the capability but the harness does not offer this, the
-    /// certificate is partial.
+    /// Returns what the harness must offer for this. If the backend declares the capability but the harness
+    /// does not offer this, the certificate is partial.
     pub const fn offer(self) -> Option<Offer> {
         match self {
             Self::Children => Some(Offer::Children),
@@ -193,18 +194,18 @@ impl Need {
     }
 }
 
-/// What only a harness can offer.
+/// Something that only a harness can offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Child processes that reach the same storage: [`Harness::address`](crate::Harness::address).
+    /// Child processes that use the same storage: [`Harness::address`](crate::Harness::address).
     Children,
-    /// A server of the case's own: [`Harness::fault_target`](crate::Harness::fault_target).
+    /// A server for one case alone: [`Harness::fault_target`](crate::Harness::fault_target).
     FaultTarget,
     /// A storage on the suite's clock: [`Harness::open_on`](crate::Harness::open_on).
     Clock,
     /// A client whose clock is wrong: [`Harness::open_skewed`](crate::Harness::open_skewed).
     Skew,
-    /// A storage of bytes that others write to as well: [`Harness::plant`](crate::Harness::plant).
+    /// A storage of bytes that other programs write to as well: [`Harness::plant`](crate::Harness::plant).
     Foreign,
     /// A stored form that can be damaged: [`Harness::corrupt`](crate::Harness::corrupt).
     Corruption,

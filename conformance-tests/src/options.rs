@@ -7,16 +7,17 @@ use std::time::Duration;
 use crate::clause::Clause;
 use serde::Serialize;
 
-/// Cases under way at once unless told otherwise. They mostly wait, so this does not depend on the number of cores.
+/// How many cases run at once unless configured otherwise. They mostly wait, so this does not depend on the
+/// number of cores.
 pub(crate) const PARALLELISM: usize = 16;
 
-/// What stands between a case and the adapter.
+/// The layer between a case and the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
-    /// Nothing. These cases prove the clauses that an adapter keeps by itself.
+    /// No layer. These cases prove the clauses that an adapter must keep by itself.
     Storage,
-    /// The portable `Queue`. These cases prove the clauses that core keeps, over any adapter.
+    /// The portable `Queue`. These cases prove the clauses that core keeps over any adapter.
     Queue,
 }
 
@@ -76,7 +77,8 @@ pub struct Options {
     pub tier: Tier,
     /// How long a case of the soak tier runs.
     pub soak: Duration,
-    /// Whether this program can be its own child: its `main` is [`main`](crate::main), or begins with [`run_if_child`].
+    /// Whether this program can be its own child: its `main` is [`main`](crate::main), or begins with
+    /// [`run_if_child`].
     ///
     /// [`run_if_child`]: crate::run_if_child
     pub(crate) children: bool,
@@ -99,33 +101,33 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Everything, in quick sizes, with a random seed.
+    /// Returns options that run everything, in quick sizes, with a random seed.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only cases whose id contains `pattern`.
+    /// Selects only cases whose id contains `pattern`.
     #[must_use]
     pub fn with_pattern(mut self, pattern: impl Into<String>) -> Self {
         self.pattern = Some(pattern.into());
         self
     }
 
-    /// Only cases of this layer.
+    /// Selects only cases of this layer.
     #[must_use]
     pub fn with_layer(mut self, layer: Layer) -> Self {
         self.layer = Some(layer);
         self
     }
 
-    /// Only cases that prove this clause of the contract.
+    /// Selects only cases that prove this clause of the contract.
     #[must_use]
     pub fn with_clause(mut self, clause: Clause) -> Self {
         self.clause = Some(clause);
         self
     }
 
-    /// Only cases that need a capability whose name contains this, such as `groups` or `dedup`.
+    /// Selects only cases that need a capability whose name contains this, such as `groups` or `dedup`.
     #[must_use]
     pub fn with_capability(mut self, capability: impl Into<String>) -> Self {
         self.capability = Some(capability.into());
@@ -160,14 +162,15 @@ impl Options {
         self
     }
 
-    /// Runs the cases with child processes too, in a program whose `main` begins with [`run_if_child`](crate::run_if_child).
+    /// Also runs the cases with child processes, in a program whose `main` begins with
+    /// [`run_if_child`](crate::run_if_child).
     #[must_use]
     pub fn with_children(mut self) -> Self {
         self.children = true;
         self
     }
 
-    /// Whether something was left out that belongs to the tier.
+    /// Returns whether something that belongs to the tier was left out.
     pub(crate) fn is_selection(&self) -> bool {
         self.pattern.is_some() || self.layer.is_some() || self.clause.is_some() || self.capability.is_some()
     }

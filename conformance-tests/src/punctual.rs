@@ -1,15 +1,15 @@
-//! Whether the machine ran what was due in time, where a verdict depends on that.
+//! Whether the machine ran due work in time, for verdicts that depend on it.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 use crate::verdict::{CaseResult, Stop};
 
-/// How often it is looked whether a sleeper wakes in time.
+/// How often to check whether a sleeper wakes in time.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Does what a machine that is late breaks, such as keeping a short lease by heartbeats. Its failure proves nothing if something that was
-/// due in this runtime ran more than `most` late.
+/// Runs something that a late machine breaks, such as keeping a short lease by heartbeats. Its failure proves
+/// nothing if anything that was due in this runtime ran more than `most` late.
 pub(crate) async fn if_punctual<T>(
     most: Duration,
     act: impl Future<Output = CaseResult<T>>,

@@ -1,4 +1,4 @@
-//! A storage that passes every call on unchanged and writes it into the case's history.
+//! A storage that passes every call on unchanged and records it in the case's history.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::history::{History, Op};
 
-/// Stands between the suite and one client of the backend.
+/// Sits between the suite and one client of the backend.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     inner: Arc<dyn Storage>,
@@ -30,7 +30,7 @@ impl Recorder {
         Self { inner, client, history }
     }
 
-    /// Writes down something that is no call.
+    /// Records something that is not a call.
     pub(crate) fn note(&self, op: Op) {
         let ticket = self.history.begin(&self.client, op);
         self.history.end(ticket, 0, |_| ());
@@ -324,7 +324,8 @@ impl PauseQueueStorage for Recorder {
     }
 }
 
-/// What it keeps is judged by the cases themselves. The history has what becomes of messages: settlements, with their ends, and cancellations.
+/// The cases themselves judge what the ledger keeps. The history records what happens to messages:
+/// settlements, with their ends, and cancellations.
 #[async_trait]
 impl LedgerQueueStorage for Recorder {
     async fn record_ended(

@@ -1,4 +1,4 @@
-//! How a case ends: what its function returns, and the verdict that comes of it.
+//! How a case ends: what its function returns, and the verdict that results from it.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use serde::Serialize;
 
 use crate::clause::Clause;
 
-/// What a case's function returns: nothing, or why it stopped.
+/// The result of a case's function: nothing, or why it stopped.
 pub type CaseResult<T = ()> = std::result::Result<T, Stop>;
 
-/// Why a case's function stopped early. `?` passes it on.
+/// The reason why a case's function stopped early. `?` passes it on.
 #[derive(Clone, Debug)]
 pub enum Stop {
     /// The contract is broken.
     Fail(Box<Failure>),
-    /// Something came later than it may, and nothing else is wrong. Once, that says as much of a busy machine as of the backend: the
-    /// contract is broken if it does so each time the case is run.
+    /// Something came later than allowed, and nothing else is wrong. Once, that says as much about a busy
+    /// machine as about the backend; if it happens each time the case is run, the contract is broken.
     Late(Box<Failure>),
     /// The backend is allowed to lack what this needs. The text completes "needs …".
     NotApplicable(String),
-    /// No verdict is possible, and why.
+    /// No verdict is possible; the text says why.
     Inconclusive(String),
 }
 
 impl Stop {
-    /// The same, where all that is wrong is that something came late.
+    /// Turns a failure into one in which something came late and nothing else is wrong.
     pub(crate) fn late(self) -> Self {
         match self {
             Self::Fail(failure) => Self::Late(failure),
@@ -45,7 +45,7 @@ pub struct Failure {
     pub seen: String,
     /// What was done with the messages concerned, in order.
     pub history: Vec<String>,
-    /// Likely causes: what the faults do that this case is known to find.
+    /// Likely causes: what the faults that this case is known to find do.
     pub likely: Vec<&'static str>,
 }
 
@@ -71,26 +71,26 @@ impl fmt::Display for Failure {
 pub enum Outcome {
     /// The contract was kept.
     Pass,
-    /// It was not.
+    /// The contract was broken.
     Fail(Failure),
     /// The case does not concern this backend.
     NotApplicable {
         /// What is missing.
         needs: String,
-        /// Whether the backend itself declares to lack it (else the harness does).
+        /// Whether the backend itself does not declare it (otherwise the harness does not offer it).
         declared: bool,
-        /// The server's rule that forbids it, as [`Harness::rule`](crate::Harness::rule) cites it.
+        /// The server's rule that prevents it, as [`Harness::rule`](crate::Harness::rule) cites it.
         rule: Option<&'static str>,
     },
     /// Nothing was observed.
     Inconclusive {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl Outcome {
-    /// The backend may well have it, but this run cannot see.
+    /// The backend may well have it, but this run cannot tell.
     pub(crate) fn not_offered(what: &str) -> Self {
         Self::NotApplicable { needs: format!("{what} (offered by the harness)"), declared: false, rule: None }
     }

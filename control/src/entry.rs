@@ -1,14 +1,14 @@
-//! Entries as JSON, and changing them together with others.
+//! Entries as JSON, and changes to them while others change them too.
 
 use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Stamped, Version};
 use anyqueue::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How often a change is tried that meets the changes of others.
+/// How often a change is tried that conflicts with the changes of others.
 const ROUNDS: usize = 16;
 
-/// Which layout the values of this release have.
+/// The layout of the values that this release writes.
 pub(crate) const FORMAT: u32 = 1;
 
 #[derive(serde::Deserialize)]
@@ -16,10 +16,11 @@ struct Formatted {
     format: u32,
 }
 
-/// The value of an entry.
+/// Decodes the value of an entry.
 ///
 /// # Errors
-/// [`Incompatible`](ErrorKind::Incompatible) if a newer release wrote it, [`Corrupt`](ErrorKind::Corrupt) if it cannot be read.
+/// [`Incompatible`](ErrorKind::Incompatible) if a newer release wrote it, [`Corrupt`](ErrorKind::Corrupt) if
+/// it cannot be read.
 pub(crate) fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     let damaged = |error: serde_json::Error| {
         let text = format!("the control entry {} cannot be read: delete it, or write it anew", entry.key);
@@ -40,12 +41,13 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     })
 }
 
-/// What expects that nothing changes meanwhile.
+/// The expectation that nothing changes in the meantime.
 pub(crate) fn unchanged(entry: Option<&Entry>) -> Expect {
     entry.map_or(Expect::Absent, |entry| Expect::Version(entry.version))
 }
 
-/// Changes one entry as `decide` says, which sees what is there, and is asked again when somebody else came first. `None` leaves it as it is.
+/// Changes one entry. `decide` gets the current entry and returns the change, or `None` to leave the entry as
+/// it is; it is called again if somebody else was first.
 pub(crate) async fn update<T>(
     store: &ControlStore,
     key: &Key,
@@ -54,7 +56,7 @@ pub(crate) async fn update<T>(
     update_at(store, key, |there| decide(there.value.as_ref())).await
 }
 
-/// The same where it matters when that is there, by the server's clock.
+/// Like [`update`], for a decision that also depends on the time of the server.
 pub(crate) async fn update_at<T>(
     store: &ControlStore,
     key: &Key,
@@ -74,7 +76,7 @@ pub(crate) async fn update_at<T>(
     Err(Error::new(ErrorKind::Unavailable, text))
 }
 
-/// The version that a change writes; of one that writes none, any.
+/// The version that a change writes; any version for a change that writes none.
 pub(crate) fn version_of(change: &Change) -> Version {
     change.version().unwrap_or_else(Version::random)
 }

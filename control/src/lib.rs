@@ -1,7 +1,10 @@
-//! Who works, what is due, and how many at once: coordination of the processes that share a queue, over the
-//! [control store](anyqueue::control) of a memory, SQLite, PostgreSQL or Redis queue. Queues on other backends borrow the store of one of those.
+//! Coordinates the processes that share a queue: who works, what is due, and how many tasks run at once.
 //!
-//! Nobody leads: every action is made by whichever process comes first, and is fenced by the version of the entry that it changes.
+//! Everything is kept in the [control store](anyqueue::control) of a memory, SQLite, PostgreSQL or Redis
+//! queue. Queues on other backends can use the store of one of those.
+//!
+//! There is no leader: every action is taken by whichever process comes first, and is fenced by the version
+//! of the entry that it changes.
 
 pub mod audit;
 #[cfg(feature = "cron")]

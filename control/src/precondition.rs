@@ -1,6 +1,7 @@
-//! What has to be there for a change to be made.
+//! What must be there for a change to be made.
 
-/// What has to be there for a change to be made, so that of two who change the same thing at once the second one notices.
+/// What must be there for a change to be made. If two clients change the same thing at once, it lets the
+/// second one notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precondition {
@@ -11,20 +12,20 @@ pub enum Precondition {
     Absent,
     /// Something of this name, whatever it is.
     Present,
-    /// What has one of these revisions.
+    /// Something with one of these revisions.
     Revision(Vec<String>),
 }
 
 impl Precondition {
-    /// The same for what somebody has seen there: nothing, or something of this revision. It holds only as long as that has not changed. `None`: what was seen is
-    /// not as expected.
+    /// Narrows this to what was seen: nothing, or something with this revision. The result holds only as long
+    /// as that has not changed. Returns `None` if what was seen is not as expected.
     #[must_use]
     pub fn narrowed_to(&self, seen: Option<&str>) -> Option<Self> {
         let of = |revision: &str| Self::Revision(vec![revision.to_owned()]);
         self.holds(seen.is_some(), seen).then(|| seen.map_or(Self::Absent, of))
     }
 
-    /// Whether this is so. What is there and cannot be read has no revision.
+    /// Whether the precondition holds. Something that is there and cannot be read has no revision.
     pub(crate) fn holds(&self, is_there: bool, revision: Option<&str>) -> bool {
         match self {
             Self::Anything => true,
@@ -39,11 +40,11 @@ impl Precondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Deleted {
-    /// It is deleted.
+    /// It was deleted.
     Done,
     /// There was nothing of this name.
     NotThere,
-    /// What is there is not as expected: it stays.
+    /// What is there is not as expected, so it stays.
     NotExpected,
 }
 

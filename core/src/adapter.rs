@@ -1,9 +1,10 @@
-//! What an adapter is written against. Applications need none of it: they use [`Queue`](crate::Queue).
+//! The API for adapters. Applications do not need it: they use [`Queue`](crate::Queue).
 //!
-//! An adapter implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`], declares its [`Capabilities`],
-//! and where the backend can be looked into, [`InspectQueueStorage`], [`PauseQueueStorage`],
-//! [`AmendQueueStorage`], [`LedgerQueueStorage`] and [`ControlStorage`]. A [`Backend`] makes it known by URL.
-//! What to keep is in the contract (`CONTRACT.md` of this crate); the crate `anyqueue-conformance` proves it.
+//! An adapter implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`], and
+//! declares its [`Capabilities`]. Where the backend supports it, the adapter also implements
+//! [`InspectQueueStorage`], [`PauseQueueStorage`], [`AmendQueueStorage`], [`LedgerQueueStorage`] and
+//! [`ControlStorage`]. A [`Backend`] makes it available by URL. The contract (`CONTRACT.md` in this crate)
+//! says what an adapter must keep; the crate `anyqueue-conformance` proves it.
 
 pub use crate::amend::AmendQueueStorage;
 pub use crate::capabilities::{

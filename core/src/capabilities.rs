@@ -1,94 +1,99 @@
-//! What a backend gives, as data.
+//! What a backend offers, as data.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// What a backend, as configured and on this server, gives.
+/// What a backend offers, as configured and on this server.
 ///
-/// Exhaustive and without `Default` on purpose: when a field is added, every adapter stops compiling until its
-/// author has answered. Core refuses what is not declared before the adapter sees it, and the conformance suite checks
-/// that what is declared is true.
+/// Exhaustive and without `Default` on purpose: when a field is added, every adapter stops compiling until
+/// its author has filled it in. Core refuses what is not declared before the adapter sees it, and the
+/// conformance suite checks that what is declared is true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent yes or no of the backend")]
 pub struct Capabilities {
     /// Which processes see the same messages.
     pub reach: Reach,
-    /// What a crash can take.
+    /// What a crash can destroy.
     pub durability: Durability,
-    /// Pushing a message whose id still lives in the partition, or among its dead letters, returns `Duplicate`, so that repeating
-    /// an uncertain push is safe. A server that remembers ids only for a time declares `false`: core may repeat a push, and
-    /// a program an interrupted one, after any time.
+    /// Whether ids are unique: pushing a message whose id still lives in the partition, or among its dead
+    /// letters, returns `Duplicate`, so that repeating an uncertain push is safe. A server that remembers ids
+    /// only for some time declares `false`: core may repeat a push, and a program may repeat an interrupted
+    /// one, after any length of time.
     pub unique_ids: bool,
     /// Whether the server confirms a settlement.
     pub settle_confirm: SettleConfirm,
-    /// Number of priority levels; 1 means none. Levels are 0 (least urgent) to `priority_levels − 1`.
+    /// The number of priority levels; 1 means none. Levels are 0 (least urgent) to `priority_levels − 1`.
     pub priority_levels: u8,
     /// How strictly a higher level goes first, and how long a lower one may wait meanwhile.
     pub priority: PriorityDiscipline,
-    /// Order within one priority.
+    /// The order within one priority.
     pub order: Order,
     /// Where a released or failed message goes.
     pub requeue: Requeue,
-    /// Where a postponed message goes, and one whose delay is over.
+    /// Where a message goes that was postponed or whose delay is over.
     pub postponed: Rejoin,
     /// Whether a message under a valid lease is never given to anybody else.
     pub exclusive: Strictness,
-    /// Whether a settlement or extension under a lost lease never touches the new owner's message.
+    /// Whether a settlement or extension under a lost lease never affects the new owner's message.
     pub fencing: Strictness,
-    /// How a delivery is held.
+    /// How deliveries are held.
     pub lease: LeaseCapability,
-    /// By whose clock ages are counted, and with them expiry.
+    /// Whose clocks measure the age of messages, on which expiry depends.
     pub ages: AgeClock,
-    /// Delay at push; `None` if there is none.
+    /// The delays that a push may ask for; `None` if there are none.
     pub push_delay: Option<DelayCapability>,
-    /// Delay of [`Postpone`](crate::adapter::Action::Postpone); `None`: only to the end, at once.
+    /// The delays of [`Postpone`](crate::adapter::Action::Postpone); `None`: it only moves the message to the
+    /// end, at once.
     pub postpone_delay: Option<DelayCapability>,
     /// Whether [`Postpone`](crate::adapter::Action::Postpone) can replace the headers.
     pub postpone_headers: bool,
-    /// Groups: one member at a time, in push order.
+    /// Whether there are groups, whose members are delivered one at a time, in push order.
     pub groups: bool,
     /// Deduplication by key.
     pub dedup: Dedup,
-    /// Whether a push can do something else with a taken key than be a duplicate: [`OnDuplicate`](crate::OnDuplicate). Only with
-    /// [`Dedup::WhileLive`].
+    /// Whether a push with a taken key can do something other than return `Duplicate`:
+    /// [`OnDuplicate`](crate::OnDuplicate). Only with [`Dedup::WhileLive`].
     pub on_duplicate: bool,
     /// What [`RawDelivery::delivery_count`](crate::adapter::RawDelivery) counts.
     pub delivery_count: DeliveryCount,
-    /// Whether [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and so is a [`Postpone`](crate::adapter::Action::Postpone) that the
-    /// backend makes by storing a copy.
+    /// Whether a [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and likewise a
+    /// [`Postpone`](crate::adapter::Action::Postpone) that the backend does by storing a copy.
     pub moves: MoveGuarantee,
-    /// Whether a settlement can [store messages](crate::adapter::Settlement::then) with the end of its delivery, and whether both are one step:
-    /// if it is [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle, or a lease that ends there, leaves the successors stored and
-    /// the delivery not ended. `None`: it cannot.
+    /// Whether a settlement can [store messages](crate::adapter::Settlement::then) together with the end of
+    /// its delivery, and whether both are one step. With [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash
+    /// or the end of the lease in between leaves the successors stored and the delivery not ended. `None`: it
+    /// cannot.
     pub successors: Option<MoveGuarantee>,
     /// What [`InspectQueueStorage`](crate::adapter::InspectQueueStorage) can do.
     pub inspect: InspectCapability,
     /// Whether partitions can be paused.
     pub pause: bool,
-    /// Whether what waits can be changed: [`AmendQueueStorage`](crate::adapter::AmendQueueStorage).
+    /// Whether waiting messages can be changed: [`AmendQueueStorage`](crate::adapter::AmendQueueStorage).
     pub amend: bool,
     /// Whether a message can [become urgent](crate::TaskOptions::urgent_after) while it waits.
     pub urgent_after: bool,
-    /// Whether a pull can [claim groups whole](crate::adapter::PullRequest::group_members). Only with [`groups`](Self::groups).
+    /// Whether a pull can [claim whole groups](crate::adapter::PullRequest::group_members). Only with
+    /// [`groups`](Self::groups).
     pub whole_groups: bool,
-    /// Whether the end of a task is [stored with its settlement](crate::adapter::Settlement::end), and can be asked for
-    /// ([`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage)), and whether both are one step: if it is
-    /// [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle, or a lost lease, leaves an end of what has not ended. `None`: it keeps none.
+    /// Whether the end of a task is [stored with its settlement](crate::adapter::Settlement::end) and can be
+    /// queried ([`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage)), and whether both are one step.
+    /// With [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in between, or a lost lease, leaves the end
+    /// of a task that has not ended. `None`: no ends are kept.
     pub ledger: Option<MoveGuarantee>,
-    /// Whether ends are [counted by the minute](crate::adapter::LedgerQueueStorage::series), in the step that stores them. Only with a
-    /// [`ledger`](Self::ledger).
+    /// Whether ends are [counted by the minute](crate::adapter::LedgerQueueStorage::series), in the step that
+    /// stores them. Only with a [`ledger`](Self::ledger).
     pub series: bool,
-    /// Whether it keeps small shared entries: [`ControlStorage`](crate::control::ControlStorage).
+    /// Whether the backend keeps small shared entries: [`ControlStorage`](crate::control::ControlStorage).
     pub control: bool,
     /// Sizes and batch limits.
     pub limits: Limits,
-    /// How late a timed promise (lease end, delay, long-poll end) may be kept.
+    /// How late a timed promise may be kept: the end of a lease, a delay or a long poll.
     pub slack: Duration,
-    /// How long after a push a waiting pull may still wait.
+    /// How long after a push a waiting pull may still wait for the message.
     pub wake_latency: Duration,
-    /// How many messages beyond `max` a pull may hold for at most [`slack`](Self::slack); 0 except where a server needs
-    /// one queue per level.
+    /// How many messages beyond `max` a pull may hold, for at most [`slack`](Self::slack); 0 except where a
+    /// server needs one queue per level.
     pub overfetch: u32,
     /// Whether [`exchange`](crate::adapter::PullQueueStorage::exchange) takes one round trip instead of two.
     pub exchange: bool,
@@ -96,7 +101,7 @@ pub struct Capabilities {
     pub coalesce_push: Coalesce,
     /// How core joins single settlements and extensions into calls.
     pub coalesce_settle: Coalesce,
-    /// How long a message may wait at most before the server drops it; `None`: forever.
+    /// How long a message may wait before the server drops it; `None`: forever.
     pub retention: Option<Duration>,
 }
 
@@ -111,59 +116,60 @@ pub enum Reach {
     Network,
 }
 
-/// What a crash can take, for each of the three kinds of writes.
+/// What a crash can destroy, for each of the three kinds of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durability {
-    /// Of acknowledged pushes.
+    /// The durability of acknowledged pushes.
     pub push: DurabilityLevel,
-    /// Of claims. A lost claim means an early redelivery; the lost lease is fenced.
+    /// The durability of claims. A lost claim means an early redelivery; the lost lease is fenced.
     pub claim: DurabilityLevel,
-    /// Of confirmed settlements. A lost settlement means a redelivery.
+    /// The durability of confirmed settlements. A lost settlement means a redelivery.
     pub settle: DurabilityLevel,
 }
 
 /// The worst event that acknowledged data survives. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DurabilityLevel {
-    /// None: gone with the process that holds it.
+    /// Nothing: the data is gone with the process that holds it.
     None,
-    /// Survives the crash of clients and server processes (it is with the operating system).
+    /// Survives a crash of clients and server processes (the operating system has the data).
     ProcessCrash,
-    /// Survives power loss (flushed to the disk).
+    /// Survives loss of power (the data is flushed to disk).
     PowerLoss,
-    /// Survives the loss of one machine (on several).
+    /// Survives the loss of one machine (the data is on several).
     MachineLoss,
 }
 
 /// Whether the server confirms a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleConfirm {
-    /// `Settled` means that the server said so.
+    /// `Settled` means that the server confirmed it.
     Confirmed,
-    /// `Settled` means that it was sent, or will be in a moment; a cut or crash may redeliver.
+    /// `Settled` means that the settlement was sent, or will be in a moment; a broken connection or a crash
+    /// may cause a redelivery.
     Sent,
 }
 
 /// How strictly a higher priority goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorityDiscipline {
-    /// There is one level.
+    /// There is only one level.
     None,
-    /// Higher levels first, always; a lower level can wait forever under sustained higher load.
+    /// Higher levels always go first; a lower level can wait forever under sustained higher load.
     Strict,
-    /// Higher levels get a larger share; no ready message waits longer than this for lack of share.
+    /// Higher levels get a larger share; no ready message waits longer than `bound` for lack of share.
     Weighted {
         /// The longest such wait.
         bound: Duration,
     },
 }
 
-/// Order of never-delivered messages within one priority.
+/// The order of messages within one priority that were never delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// None.
+    /// There is no order.
     None,
-    /// Push order within each group, none without.
+    /// Push order within each group; no order without a group.
     PerGroup,
     /// Push order.
     PushOrder,
@@ -174,13 +180,13 @@ pub enum Order {
 pub enum Requeue {
     /// Ahead of messages of its priority that were never delivered.
     Front,
-    /// Behind them.
+    /// Behind messages of its priority that were never delivered.
     Back,
     /// Anywhere.
     Unordered,
 }
 
-/// Where a message goes that was postponed, or has matured.
+/// Where a message goes that was postponed or whose delay is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejoin {
     /// To the end of its priority, when its delay is over.
@@ -191,42 +197,44 @@ pub enum Rejoin {
     Unordered,
 }
 
-/// How far a promise goes.
+/// How strictly a promise is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
     /// Always.
     Strict,
-    /// Except in the windows that the adapter documents.
+    /// Always except in the situations that the adapter documents.
     BestEffort,
 }
 
-/// How a delivery is held.
+/// How deliveries are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseCapability {
-    /// By time or by connection.
+    /// What ends a lease that nobody settles.
     pub kind: LeaseKind,
     /// The shortest lease a pull may ask for.
     pub min: Duration,
     /// The longest lease a pull or an extension may ask for.
     pub max: Duration,
-    /// How long a delivery can be held in all, extensions included; `None`: without limit.
+    /// How long a delivery can be held in all, extensions included; `None`: no limit.
     pub max_hold: Option<Duration>,
-    /// Whether another handle, in any process, can settle a delivery in every way. If not, the one that pulled it has to: its leases belong to its
-    /// connection, or it alone has the message that a move stores anew.
+    /// Whether another handle, in any process, can settle a delivery with every action. If not, the handle
+    /// that pulled it has to: its leases belong to its connection, or only it has the message that a move
+    /// stores anew.
     pub portable: bool,
 }
 
 impl LeaseCapability {
-    /// Leases that end by their time, from `min` to `max`, without limit in all, and that any handle can settle.
+    /// Creates timed leases from `min` to `max`, without a limit in all, which any handle can settle.
     #[must_use]
     pub const fn timed(min: Duration, max: Duration) -> Self {
         Self { kind: LeaseKind::Timed, min, max, max_hold: None, portable: true }
     }
 
-    /// Whether a lease can be had.
+    /// Checks whether a lease of this length is allowed.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), with the bounds, if it is too short or too long.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), with the bounds, if the lease is too short or too
+    /// long.
     pub fn check(&self, lease: Duration) -> Result<()> {
         if (self.min..=self.max).contains(&lease) {
             return Ok(());
@@ -243,39 +251,43 @@ impl LeaseCapability {
 /// What ends a lease that nobody settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseKind {
-    /// Its time, kept by the server, moved by [`extend`](crate::adapter::PullQueueStorage::extend).
+    /// The lease has a time, kept by the server and moved by
+    /// [`extend`](crate::adapter::PullQueueStorage::extend).
     Timed,
-    /// The death of the connection; core's own timer releases what nobody extends.
+    /// The end of the connection ends the lease; core's own timer releases what nobody extends.
     Connection,
 }
 
-/// A delay that a backend offers.
+/// The delays that a backend supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayCapability {
-    /// The longest.
+    /// The longest delay.
     pub max: Duration,
     /// Delays are rounded up to a multiple of this.
     pub granularity: Duration,
 }
 
-/// By whose clock the age of a message is counted.
+/// Whose clocks measure the age of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgeClock {
-    /// The server's, or the host's.
+    /// The clock of the server, or of the host.
     Server,
-    /// Those of who pushes and of who pulls: where they differ, messages expire too early or too late by as much.
+    /// The clocks of the pusher and the consumer: if they differ, messages expire too early or too late by
+    /// the difference.
     Clients,
 }
 
 /// Deduplication by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dedup {
-    /// None.
+    /// There is no deduplication.
     None,
-    /// While a message with the key lives in the partition (waiting, delayed or leased; death frees the key).
+    /// A key is taken while a message with it lives in the partition (waiting, delayed or leased; death frees
+    /// the key).
     WhileLive,
-    /// For this long after the first push, whatever became of it. The repetition is not stored; that it is one may remain untold: it may be
-    /// answered as [`Stored`](crate::PushOutcome::Stored) too. Only pushes are compared: a move, a redrive or a
+    /// A key is taken for this long after the first push, whatever happened to that message. A repetition is
+    /// not stored, but the caller may not learn that: the push may return
+    /// [`Stored`](crate::PushOutcome::Stored) too. Only pushes are compared: a move, a redrive or a
     /// [successor](crate::adapter::Settlement::then) is never dropped for its key.
     Window(Duration),
 }
@@ -283,74 +295,82 @@ pub enum Dedup {
 /// What the delivery count counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryCount {
-    /// There is none.
+    /// Deliveries are not counted.
     None,
-    /// Deliveries since push, move or redrive, this one included, whatever ended them: releases count too.
+    /// Deliveries since push, move or redrive, including this one, however they ended: releases count too.
     Deliveries,
-    /// As [`Deliveries`](Self::Deliveries), but one that ended with a release or postponement is taken off again.
+    /// Like [`Deliveries`](Self::Deliveries), but a delivery that ended with a release or a postponement is
+    /// subtracted again.
     ExceptReleases,
 }
 
-/// Whether what takes two steps on some servers is one: a move between partitions, a postponement by a copy, successors or the end of a task with a
-/// settlement.
+/// Whether an operation that takes two steps on some servers is a single one: a move between partitions, a
+/// postponement by a copy, or successors or the end of a task with a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveGuarantee {
-    /// The message is in exactly one place at any moment.
+    /// The operation is one step: the message is in exactly one place at any moment.
     Atomic,
-    /// A crash in the middle, or a lease that ends there, leaves it in both, or twice in its own partition if it was postponed.
+    /// A crash or the end of the lease in between leaves the message in both places, or twice in its own
+    /// partition if it was postponed.
     AtLeastOnce,
 }
 
-/// What inspection can do. All `false` where the adapter has no [`InspectQueueStorage`](crate::adapter::InspectQueueStorage).
+/// What inspection can do. All `false` if the adapter has no
+/// [`InspectQueueStorage`](crate::adapter::InspectQueueStorage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent yes or no of the backend")]
 pub struct InspectCapability {
-    /// Counts of messages ready to be pulled.
+    /// Counting messages that are ready to be pulled.
     pub ready: bool,
-    /// Counts of delayed messages.
+    /// Counting delayed messages.
     pub delayed: bool,
-    /// Counts of leased messages.
+    /// Counting leased messages.
     pub leased: bool,
-    /// Counts of dead letters.
+    /// Counting dead letters.
     pub dead: bool,
     /// How old a count may be.
     pub staleness: Duration,
-    /// List of partitions.
+    /// Listing partitions.
     pub list: bool,
-    /// Browsing without leasing.
+    /// Browsing messages without leasing them.
     pub browse: bool,
-    /// Deletion by id.
+    /// Deleting messages by id.
     pub delete: bool,
-    /// Removing everything that is not leased.
+    /// Deleting everything that is not leased.
     pub purge: bool,
-    /// Requests for cancellation by id.
+    /// Requesting cancellation by id.
     pub cancel: bool,
 }
 
-/// Sizes and batch limits. Core splits larger batches; larger messages are `TooLarge`.
+/// Sizes and batch limits. Core splits larger batches; larger messages are refused as `TooLarge`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one message in its encoded form, as [`encoded_len`](crate::adapter::PushQueueStorage::encoded_len) counts them. A message
-    /// at the limit must still be able to die: death adds up to [`DEATH_BYTES`](crate::adapter::DEATH_BYTES) of headers beyond it.
+    /// The maximum size of one message in its encoded form, in bytes, as
+    /// [`encoded_len`](crate::adapter::PushQueueStorage::encoded_len) counts it. A message at the limit must
+    /// still be able to become a dead letter, which adds up to [`DEATH_BYTES`](crate::adapter::DEATH_BYTES)
+    /// of headers beyond the limit.
     pub message_bytes: u64,
-    /// Messages in one push call.
+    /// The maximum number of messages in one push call.
     pub push_batch: usize,
-    /// Bytes (encoded) in one push call.
+    /// The maximum number of encoded bytes in one push call.
     pub push_batch_bytes: u64,
-    /// Deliveries in one pull call. Core asks again for more.
+    /// The maximum number of deliveries in one pull call. Core asks again for more.
     pub pull_batch: usize,
-    /// Settlements or extensions in one call.
+    /// The maximum number of settlements or extensions in one call.
     pub settle_batch: usize,
 }
 
-/// How core joins single requests into calls. A lone caller never waits, whatever this says, unless `linger` is set.
+/// How core joins single requests into calls. A lone caller never waits, unless `linger` is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalesce {
-    /// Calls under way at once per lane. While this many are, requests gather. Settlements that bring the next deliveries with them must
-    /// keep [their order](crate::adapter::PullQueueStorage::exchange) if this is more than 1.
+    /// How many calls may be in flight at once per lane. While there are this many, requests gather. If this
+    /// is more than 1, settlements that bring the next deliveries with them must keep [their
+    /// order](crate::adapter::PullQueueStorage::exchange).
     pub in_flight: usize,
-    /// How long a request waits for company before its call starts; zero except where each request costs money.
+    /// How long a request waits for others before its call starts; zero except where each request costs
+    /// money.
     pub linger: Duration,
-    /// Whether requests of different partitions can share a call. (Pushes never do: a push call is for one partition.)
+    /// Whether requests for different partitions can share a call. (Pushes never do: a push call is for one
+    /// partition.)
     pub across_partitions: bool,
 }

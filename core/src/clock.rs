@@ -1,27 +1,28 @@
-//! Time as the library sees it: the real clock, or one that a test turns.
+//! Time as the library sees it: the real clock, or one that a test controls.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
 
-/// A clock: monotonic time, time of day, and sleeping. Either the system's, or a [`ManualClock`]'s.
+/// A clock: monotonic time, time of day, and sleeping. It is either the system's clock or that of a
+/// [`ManualClock`].
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     source: Source,
     skew: Skew,
-    /// What a test sets while the clock runs; it counts instead of `skew`.
+    /// Set by a test while the clock runs; takes precedence over `skew`.
     set: Option<watch::Receiver<Skew>>,
 }
 
-/// How far a time of day is off.
+/// How far the time of day is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Skew {
-    /// Not at all.
+    /// The clock is right.
     #[default]
     None,
-    /// It says a later time than it is.
+    /// The clock is ahead by this much.
     Ahead(Duration),
-    /// It says an earlier time than it is.
+    /// The clock is behind by this much.
     Behind(Duration),
 }
 
@@ -40,7 +41,8 @@ pub enum Skew {
 pub struct ClockSetter(watch::Sender<Skew>);
 
 impl ClockSetter {
-    /// Sets the clock, and all its clones, so far off the right time. Monotonic time goes on as before.
+    /// Sets how far the time of day of the clock, and of all its clones, is off. Monotonic time is not
+    /// affected.
     pub fn set(&self, skew: Skew) {
         self.0.send_replace(skew);
     }
@@ -61,27 +63,29 @@ struct Manual {
 }
 
 impl Clock {
-    /// The system's clock. In a tokio runtime whose clock is paused (`#[tokio::test(start_paused = true)]`) it is that one, so that a
-    /// queue in memory, and a worker on it, go by the time that the test sees: leases, waits, delays and pauses take no real time.
+    /// Returns the system's clock. In a tokio runtime whose clock is paused
+    /// (`#[tokio::test(start_paused = true)]`) this is tokio's clock, so that a queue in memory, and a worker
+    /// on it, go by the time that the test sees: leases, waits, delays and pauses take no real time.
     ///
-    /// A paused clock jumps ahead while a backend does real I/O. So deadlines of calls to other backends than memory are over only when
-    /// as much real time has passed, and the jump is held up for a tenth of a second, in which most answers come. What a server times
-    /// itself (a lease that nobody renews, a delay) goes by its own clock. Tests of that need real time. So does a queue with an
+    /// A paused clock jumps ahead while a backend does real I/O. Therefore a call to any backend other than
+    /// memory times out only once as much real time has passed, and the jump is held up for a tenth of a
+    /// second, within which most calls return. What a server times itself (a lease that nobody renews, a
+    /// delay) goes by the server's clock; tests of that need real time. So does a queue with an
     /// [`IoThread`](crate::IoThread), which has a clock of its own.
     pub fn system() -> Self {
         Self::default()
     }
 
-    /// Monotonic time.
+    /// Returns the monotonic time.
     pub fn now(&self) -> Instant {
         match &self.source {
-            // Tokio's, which is the same unless it is paused: sleeps go by it too.
+            // Tokio's clock, which is the same unless it is paused: sleeps go by it too.
             Source::System => tokio::time::Instant::now().into_std(),
             Source::Manual(manual) => manual.start + *manual.elapsed.borrow(),
         }
     }
 
-    /// Time of day.
+    /// Returns the time of day.
     pub fn wall(&self) -> SystemTime {
         let right = match &self.source {
             Source::System => SystemTime::now(),
@@ -96,21 +100,24 @@ impl Clock {
         skewed.unwrap_or(right)
     }
 
-    /// The same, with a time of day that is off: what a client has whose clock was set wrong. For tests.
+    /// Returns this clock with a time of day that is off, like that of a client whose clock is wrong. For
+    /// tests.
     #[must_use]
     pub fn skewed(mut self, skew: Skew) -> Self {
         (self.skew, self.set) = (skew, None);
         self
     }
 
-    /// The same, with a time of day that can be set while it runs, as an administrator does, or a time service. For tests.
+    /// Returns this clock with a time of day that can be set while it runs, as an administrator or a time
+    /// service does. For tests.
     pub fn settable(mut self) -> (Self, ClockSetter) {
         let (setter, set) = watch::channel(self.skew);
         self.set = Some(set);
         (self, ClockSetter(setter))
     }
 
-    /// Sleeps until the moment. Dropping the future is harmless. On a manual clock whose owner is gone it never ends.
+    /// Sleeps until the given moment. Dropping the future is harmless. On a manual clock that has been
+    /// dropped, this never ends.
     pub async fn sleep_until(&self, moment: Instant) {
         match &self.source {
             Source::System => tokio::time::sleep_until(moment.into()).await,
@@ -124,8 +131,8 @@ impl Clock {
         }
     }
 
-    /// Ends when the time for a call is over. For real I/O that is by real time as well: a clock of tokio's that is paused jumps ahead
-    /// as soon as nobody but the server is at work.
+    /// Ends when the time for a call is over. For real I/O that much real time must have passed as well: a
+    /// paused tokio clock jumps ahead as soon as only the server is still working.
     pub(crate) async fn deadline(&self, after: Duration, real_io: bool) {
         if !real_io || matches!(self.source, Source::Manual(_)) {
             return self.sleep(after).await;
@@ -140,30 +147,33 @@ impl Clock {
         }
     }
 
-    /// Sleeps for a while, from now.
+    /// Sleeps for this long.
     pub async fn sleep(&self, duration: Duration) {
         self.sleep_until(far(self.now(), duration)).await;
     }
 }
 
-/// For how long, of real time, a paused clock is kept from jumping ahead. It is not forever: an adapter may itself sleep.
+/// How long, in real time, a paused clock is kept from jumping ahead. Not forever: an adapter may itself
+/// sleep.
 const HOLD_UP: Duration = Duration::from_millis(100);
 
-/// If tokio's clock is paused, it does not jump before this is dropped, or [`HOLD_UP`] is over.
+/// If tokio's clock is paused, keeps it from jumping until the returned value is dropped or [`HOLD_UP`] is
+/// over.
 fn hold_up_jumps() -> Option<std::sync::mpsc::SyncSender<()>> {
     let now = tokio::time::Instant::now();
-    // A clock that runs has moved on by now, or will at one of the next looks.
+    // A running clock has moved on by now, or will have at one of the next looks.
     let is_paused = (0..1000).all(|_| tokio::time::Instant::now() == now);
     if !is_paused || tokio::runtime::Handle::try_current().is_err() {
         return None;
     }
     let (let_go, held) = std::sync::mpsc::sync_channel(0);
-    // It does not jump while something blocks.
+    // A paused clock does not jump while something blocks.
     tokio::task::spawn_blocking(move || held.recv_timeout(HOLD_UP));
     Some(let_go)
 }
 
-/// Longer than anything lasts. What users give as [`Duration::MAX`] is taken for this, so that there is room to reckon.
+/// Longer than anything lasts. Long durations from users, such as [`Duration::MAX`], are cut to this, so that
+/// calculations do not overflow.
 pub(crate) const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// `now + duration`, or a time too far off to matter where that cannot be expressed.
@@ -192,20 +202,20 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at 2026-01-01 00:00 UTC.
+    /// Creates a clock that stands at 2026-01-01 00:00 UTC.
     #[allow(clippy::new_without_default, reason = "clocks are made on purpose")]
     pub fn new() -> Self {
         let wall_start = SystemTime::UNIX_EPOCH + Duration::from_hours(20_454 * 24);
         Self { start: Instant::now(), wall_start, elapsed: watch::Sender::new(Duration::ZERO) }
     }
 
-    /// A view of it to hand out.
+    /// Returns a [`Clock`] that shows this clock's time.
     pub fn clock(&self) -> Clock {
         let (start, wall_start, elapsed) = (self.start, self.wall_start, self.elapsed.subscribe());
         Clock { source: Source::Manual(Manual { start, wall_start, elapsed }), skew: Skew::None, set: None }
     }
 
-    /// Moves it forward, up to a century in all, and wakes those who slept until then.
+    /// Moves the clock forward, up to a century in all, and wakes sleepers whose time has come.
     pub fn advance(&self, duration: Duration) {
         self.elapsed.send_modify(|elapsed| *elapsed = elapsed.saturating_add(duration).min(CENTURY));
     }

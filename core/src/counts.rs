@@ -1,4 +1,4 @@
-//! Counts by message id, for as many messages as are worth remembering.
+//! Counts by message id, for a bounded number of messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::message::MessageId;
 
-/// A small number for each of the messages that were counted last; those counted first are forgotten first.
+/// A count for each of the most recently counted messages; those first counted longest ago are forgotten
+/// first.
 ///
-/// For whatever a process has to remember of messages that it no longer holds: how often it released them, for instance.
-/// Nothing of it outlives the process.
+/// For what a process has to remember about messages that it no longer holds: for instance, how often it
+/// released them. Nothing outlives the process.
 ///
 /// ```
 /// use anyqueue::adapter::MessageCounts;
@@ -28,18 +29,18 @@ pub struct MessageCounts {
 struct Memory {
     /// The count, and which entry of `order` is the message's.
     counts: HashMap<MessageId, (u32, u64)>,
-    /// Those first counted first; also some that were forgotten since.
+    /// In the order in which they were first counted; also some that were forgotten since.
     order: VecDeque<(MessageId, u64)>,
     next: u64,
 }
 
 impl MessageCounts {
-    /// Remembers this many messages, at least one.
+    /// Creates counts for up to this many messages, at least one.
     pub fn new(capacity: usize) -> Self {
         Self { capacity: capacity.max(1), memory: Mutex::default() }
     }
 
-    /// One more; returns how many it makes.
+    /// Adds one to the count of this message and returns the new count.
     pub fn add(&self, id: MessageId) -> u32 {
         let mut memory = self.lock();
         let memory = &mut *memory;
@@ -55,12 +56,12 @@ impl MessageCounts {
         count
     }
 
-    /// How many were counted for this message; 0 if none is remembered.
+    /// Returns the count of this message; 0 if none is remembered.
     pub fn of(&self, id: MessageId) -> u32 {
         self.lock().counts.get(&id).map_or(0, |(count, _)| *count)
     }
 
-    /// Counts this message from 0 again.
+    /// Resets the count of this message to 0.
     pub fn forget(&self, id: MessageId) {
         self.lock().counts.remove(&id);
     }
@@ -78,7 +79,8 @@ impl Memory {
                 self.counts.remove(&id);
             }
         }
-        // What was forgotten by name leaves its entry behind; swept now and then, each costs a constant.
+        // A message forgotten by name leaves its entry behind; sweeping now and then costs a constant for
+        // each.
         if self.order.len() > capacity.saturating_mul(2) {
             let counts = &self.counts;
             self.order.retain(|(id, place)| counts.get(id).is_some_and(|(_, own)| own == place));

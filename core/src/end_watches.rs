@@ -1,4 +1,4 @@
-//! Who waits for the end of a task, in this process and in others.
+//! Waiting for the ends of tasks, in this process and in others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,25 +10,27 @@ use tokio::sync::Notify;
 
 use crate::message::MessageId;
 
-/// The most tasks whose end other processes are known to wait for, and the most news kept until they are sent. The ends of those beyond
-/// are found by looking.
+/// How many tasks other processes are known to wait for, and how many news items are kept until they are
+/// sent. Ends beyond this are noticed only by looking.
 pub(crate) const MAX_WATCHED: usize = 10_000;
-/// How long somebody elsewhere is taken to wait. Who still does says so again before that.
+/// How long a waiter elsewhere is assumed to wait. One that still waits says so again before that.
 const WATCHED_FOR: Duration = Duration::from_mins(1);
-/// How often who still waits elsewhere should say so again.
+/// How often a waiter says again that it still waits.
 pub(crate) const SAY_AGAIN: Duration = Duration::from_secs(20);
-/// With so many ids a text stays below the 8,000 bytes that a notification of `PostgreSQL` can carry.
+/// With this many ids a text stays below the 8,000 bytes that a notification of `PostgreSQL` can carry.
 const IDS_IN_A_TEXT: usize = 200;
-/// The first letters of texts: these tasks have ended, and somebody waits for the end of these.
+/// The first letters of texts: "these tasks have ended", and "somebody waits for the end of these".
 const ENDED: &str = "e ";
 const WATCHED: &str = "w ";
 
-/// Who waits for the ends of tasks: those who are here are woken, and those who are elsewhere are told by the adapter.
+/// The waiters for the ends of tasks: those in this process are woken, and those in other processes are
+/// notified by the adapter.
 ///
-/// For adapters whose server can tell other processes something, without a promise that it arrives. Who waits also looks now and then, so
-/// whatever is lost costs time and nothing else. Nothing is sent unless somebody waits: a handle says for the ends of which tasks it
-/// [waits](Self::watch), and one that [ends](Self::ended) such a task says so. What is to be said comes from [`news`](Self::news), as
-/// text to be published, and what others said goes to [`hear`](Self::hear).
+/// For adapters whose server can notify other processes, without a promise that the notification arrives.
+/// Waiters also look now and then, so a lost notification costs only time. Nothing is sent unless somebody
+/// waits: a handle announces which tasks it [waits](Self::watch) for, and a handle that [ends](Self::ended)
+/// such a task announces that. [`news`](Self::news) returns the texts to publish; pass the texts of other
+/// handles to [`hear`](Self::hear).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -47,11 +49,12 @@ const WATCHED: &str = "w ";
 /// # });
 /// ```
 pub struct EndWatches {
-    /// Whether others are told.
+    /// Whether other processes are notified.
     has_others: bool,
     // A std mutex: it is held for a few instructions and never across an await.
     watched: Mutex<Watched>,
-    /// Whether anybody waits, here or elsewhere: ends that nobody waits for cost no more than looking at this.
+    /// Whether anybody waits, here or elsewhere: an end that nobody waits for costs no more than reading
+    /// this.
     is_watched: AtomicBool,
     has_news: Notify,
 }
@@ -59,12 +62,12 @@ pub struct EndWatches {
 #[derive(Default)]
 struct Watched {
     here: HashMap<MessageId, Vec<Arc<Bell>>>,
-    /// Until when they are taken to be waited for.
+    /// Until when somebody elsewhere is assumed to wait for each.
     elsewhere: HashMap<MessageId, Instant>,
     news: News,
 }
 
-/// What others are to be told.
+/// What to tell other processes.
 #[derive(Default)]
 struct News {
     watched: Vec<MessageId>,
@@ -96,7 +99,7 @@ impl fmt::Debug for EndWatches {
 }
 
 impl Default for EndWatches {
-    /// Nobody waits yet. Others are to be told of the [`news`](Self::news).
+    /// Creates watches without waiters. Other processes are to be told the [`news`](Self::news).
     fn default() -> Self {
         Self {
             has_others: true,
@@ -108,7 +111,7 @@ impl Default for EndWatches {
 }
 
 impl EndWatches {
-    /// Where all who can wait are in this process: there are never any [`news`](Self::news).
+    /// Creates watches for when all waiters are in this process: there are never any [`news`](Self::news).
     #[must_use]
     pub fn within_process() -> Self {
         Self { has_others: false, ..Self::default() }
@@ -118,7 +121,7 @@ impl EndWatches {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end of this task. Do it before looking whether it has ended.
+    /// Starts to wait for the end of this task. Call this before looking whether it has ended.
     #[must_use = "dropped, it waits no more"]
     pub fn watch(self: &Arc<Self>, id: MessageId) -> EndWatch {
         let bell = Arc::new(Bell::default());
@@ -133,7 +136,8 @@ impl EndWatches {
         EndWatch { watching: Some(Watching { watches: Arc::clone(self), id, bell }) }
     }
 
-    /// These tasks have ended by a call of this handle: wakes who waits for them here, and has news for those who wait elsewhere.
+    /// Notes that these tasks have ended by a call of this handle: wakes those who wait for them here, and
+    /// prepares news for those who wait elsewhere.
     pub fn ended(&self, ids: &[MessageId]) {
         if !self.is_watched.load(Ordering::Acquire) {
             return;
@@ -154,8 +158,8 @@ impl EndWatches {
         }
     }
 
-    /// Waits until there is something that others should be told, and returns it as texts to be published to all other handles, each of
-    /// less than 8,000 ASCII letters. Cancelled while it waits, it has taken nothing.
+    /// Waits until there is news for other processes, and returns it as texts to publish to all other
+    /// handles, each of less than 8,000 ASCII characters. If cancelled while it waits, it has taken nothing.
     pub async fn news(&self) -> Vec<String> {
         loop {
             let News { watched, ended } = std::mem::take(&mut self.watched().news);
@@ -167,7 +171,7 @@ impl EndWatches {
         }
     }
 
-    /// What another handle said. A text that is of another kind is none of its business, and it says so: `false`.
+    /// Handles a text from another handle. Returns `false` for a text of another kind, which it ignores.
     pub fn hear(&self, text: &str) -> bool {
         let ids = |ids: &str| -> Vec<MessageId> {
             ids.split(',').filter_map(|id| id.parse().ok()).take(IDS_IN_A_TEXT).collect()
@@ -176,7 +180,7 @@ impl EndWatches {
             let mut watched = self.watched();
             for id in ids(ended) {
                 watched.ring(id);
-                // Whoever waits elsewhere heard it too.
+                // Waiters elsewhere heard it too.
                 watched.elsewhere.remove(&id);
             }
             self.is_watched.store(watched.is_anybody_waiting(), Ordering::Release);
@@ -193,7 +197,7 @@ impl EndWatches {
         true
     }
 
-    /// What others said may have been missed: wakes everybody, who then looks.
+    /// Wakes all waiters, who then look: for when texts of others may have been missed.
     pub fn missed(&self) {
         self.watched().here.values().flatten().for_each(|bell| bell.ring());
     }
@@ -204,7 +208,7 @@ impl Watched {
         self.here.get(&id).into_iter().flatten().for_each(|bell| bell.ring());
     }
 
-    /// Somebody elsewhere waits for this one.
+    /// Notes that somebody elsewhere waits for this task.
     fn note(&mut self, id: MessageId, now: Instant) {
         if self.elsewhere.len() >= MAX_WATCHED && !self.elsewhere.contains_key(&id) {
             self.elsewhere.retain(|_, until| now < *until);
@@ -219,7 +223,7 @@ impl Watched {
     }
 }
 
-/// These ids as texts, each with as many as it can carry.
+/// Returns these ids as texts, each with as many as it can carry.
 fn texts<'i>(prefix: &'static str, ids: &'i [MessageId]) -> impl Iterator<Item = String> + use<'i> {
     ids.chunks(IDS_IN_A_TEXT).map(move |ids| {
         let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
@@ -227,7 +231,7 @@ fn texts<'i>(prefix: &'static str, ids: &'i [MessageId]) -> impl Iterator<Item =
     })
 }
 
-/// Somebody who waits for the end of a task. Dropped, it waits no more.
+/// A waiter for the end of a task. Dropping it stops waiting.
 #[must_use = "dropped, it waits no more"]
 pub struct EndWatch {
     watching: Option<Watching>,
@@ -240,12 +244,13 @@ struct Watching {
 }
 
 impl EndWatch {
-    /// One that is told of nothing: for adapters that cannot.
+    /// Creates a watch that never ends: for adapters that cannot notify.
     pub const fn silent() -> Self {
         Self { watching: None }
     }
 
-    /// Ends when the task may have ended since this was last awaited; never, if nobody says so. It is no proof: look.
+    /// Ends when the task may have ended since this was last awaited; never, if nobody announces it. This is
+    /// no proof: look.
     pub async fn ended(&self) {
         let Some(Watching { bell, .. }) = &self.watching else { return std::future::pending().await };
         while !bell.has_rung.swap(false, Ordering::AcqRel) {

@@ -1,9 +1,10 @@
-//! The one format in which adapters store messages on servers that keep bytes.
+//! The format in which adapters store messages on servers that keep bytes.
 //!
-//! Four bytes of mark (`F6 41 51` and the version, `01`; `F6` never begins UTF-8 text), then a CBOR map (RFC 8949) with small
-//! integer keys. Readers skip keys they do not know, so a later release can add some; a change that an older reader must
-//! not ignore takes a new version, which older readers refuse with `Incompatible`. Bytes without the mark are a *foreign*
-//! message: put there by something else, delivered as plain payload.
+//! Four bytes of mark (`F6 41 51` and the version, `01`; `F6` never begins UTF-8 text), then a CBOR map with
+//! small integer keys (RFC 8949). Readers skip keys that they do not know, so a later release can add some; a
+//! change that an older reader must not ignore gets a new version, which older readers refuse with
+//! `Incompatible`. Bytes without the mark are a *foreign* message: put there by something else, and delivered
+//! as plain payload.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +24,13 @@ const MARK_BYTES: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// The message. Its delay is not stored, nor when it becomes urgent: whoever stores it keeps those where the server can act on them.
+    /// The message. Its delay is not stored, nor when it becomes urgent: the adapter keeps those where the
+    /// server can act on them.
     pub message: MessageData,
-    /// When it was pushed, by the clock of whoever encoded it first.
+    /// When it was pushed, by the clock of the process that first encoded it.
     pub pushed_at: Option<SystemTime>,
-    /// Deliveries before this copy was made, for backends that start a new count with each copy.
+    /// The number of deliveries before this copy was made, for backends that start a new count with each
+    /// copy.
     pub prior_deliveries: u32,
 }
 
@@ -35,14 +38,15 @@ pub struct Envelope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "short-lived, and nearly always the large one")]
 pub enum Decoded {
-    /// A message of anyqueue's.
+    /// A message of anyqueue.
     Envelope(Envelope),
-    /// Something else's message.
+    /// A message of something else.
     Foreign(Bytes),
 }
 
 impl Decoded {
-    /// The message to deliver. A foreign one gets an id derived from the server's, and the server's as a header.
+    /// Returns the message to deliver. A foreign message gets an id derived from the server's own id, and
+    /// that one as a header.
     pub fn into_message(self, server_id: &str) -> MessageData {
         match self {
             Self::Envelope(envelope) => envelope.message,
@@ -84,15 +88,15 @@ struct Wire<'a> {
 }
 
 impl Envelope {
-    /// An envelope for a message that is pushed now.
+    /// Creates an envelope for a message that is pushed now.
     pub fn new(message: MessageData, pushed_at: SystemTime) -> Self {
         Self { message, pushed_at: Some(pushed_at), prior_deliveries: 0 }
     }
 
-    /// The stored form.
+    /// Encodes the stored form.
     ///
     /// # Errors
-    /// [`Internal`](ErrorKind::Internal) only; writing to memory does not fail.
+    /// Only [`Internal`](ErrorKind::Internal); writing to memory does not fail.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let wire = self.wire();
         let mut out = Vec::with_capacity(MARK_BYTES + minicbor::len(&wire));
@@ -103,12 +107,13 @@ impl Envelope {
         Ok(out)
     }
 
-    /// The length of what [`encode`](Self::encode) returns, without encoding.
+    /// Returns the length of what [`encode`](Self::encode) returns, without encoding.
     pub fn encoded_len(&self) -> u64 {
         (MARK_BYTES + minicbor::len(self.wire())) as u64
     }
 
-    /// An upper bound of the stored form of this message, whenever it is pushed and however often it was copied.
+    /// Returns an upper bound of the length of this message's stored form, whenever it is pushed and however
+    /// often it is copied.
     pub fn max_encoded_len(message: &MessageData) -> u64 {
         let mut wire = wire(message);
         wire.pushed_at_ms = Some(u64::MAX);
@@ -116,11 +121,11 @@ impl Envelope {
         (MARK_BYTES + minicbor::len(wire)) as u64
     }
 
-    /// Reads stored bytes. The payload shares their memory.
+    /// Decodes stored bytes. The payload shares their memory.
     ///
     /// # Errors
-    /// [`Incompatible`](ErrorKind::Incompatible) for a version this release does not know, [`Corrupt`](ErrorKind::Corrupt) for
-    /// bytes that bear the mark but do not parse.
+    /// [`Incompatible`](ErrorKind::Incompatible) for a version that this release does not know,
+    /// [`Corrupt`](ErrorKind::Corrupt) for bytes that have the mark but cannot be parsed.
     pub fn decode(bytes: &Bytes) -> Result<Decoded> {
         let Some((mark, body)) = bytes.split_first_chunk::<MARK_BYTES>() else {
             return Ok(Decoded::Foreign(bytes.clone()));
@@ -179,7 +184,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rounded up: what shall end after some time must not end at once.
+/// Rounded up, so that a short time does not become none.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -254,7 +259,8 @@ mod tests {
         assert_eq!(read.options().max_duration, Some(Duration::from_millis(2)));
     }
 
-    /// The file was written by hand from the description of the form, and never changes: queues hold such messages.
+    /// The file was written by hand from the description of the format, and never changes: queues hold such
+    /// messages.
     #[test]
     fn the_first_form_is_written_and_read_for_ever() {
         let first = include_bytes!("../tests/fixtures/envelope-1.bin");

@@ -1,4 +1,4 @@
-//! One error type for every backend: what went wrong, what repeating would do, and where.
+//! The error type of all backends: what went wrong, what a retry would do, and where it happened.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,18 +7,20 @@ use std::sync::Arc;
 /// The result of every fallible call in anyqueue.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Callers act on this and on [`RetryClass`], never on the text.
+/// What went wrong. Act on this and on [`RetryClass`], never on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument is wrong: a name, a lease, a `max` of zero, a URL option. The message says what is allowed.
+    /// An argument is invalid: a name, a lease, a `max` of zero, a URL option. The message says what is
+    /// allowed.
     InvalidInput,
-    /// The backend does not offer this; [`Capabilities`](crate::adapter::Capabilities) said so beforehand. Nothing was stored.
+    /// The backend does not support this, as its [`Capabilities`](crate::adapter::Capabilities) declare.
+    /// Nothing was stored.
     Unsupported,
-    /// The encoded message exceeds the declared limit. Nothing of it was stored.
+    /// The encoded message exceeds the declared limit. No part of it was stored.
     TooLarge,
-    /// The server (or a bounded local buffer) has no room now: disk full, memory limit, alarm.
+    /// The server, or a bounded local buffer, has no room now: a full disk, a memory limit, an alarm.
     Full,
     /// The handle was closed.
     Closed,
@@ -26,7 +28,7 @@ pub enum ErrorKind {
     Unavailable,
     /// A deadline passed before the server answered.
     TimedOut,
-    /// Credentials or rights are missing; the message names the right where the server does.
+    /// Credentials or rights are missing; the message names the missing right if the server does.
     AccessDenied,
     /// The server, its version, its schema or its settings do not fit this release.
     Incompatible,
@@ -37,7 +39,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The name used in logs and metrics, in `snake_case`.
+    /// Returns the name used in logs and metrics, in `snake_case`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "invalid_input",
@@ -61,15 +63,15 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What repeating the failed call would do.
+/// What a repetition of the failed call would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum RetryClass {
-    /// Repeating cannot help until something else changes.
+    /// Repeating the call does not help until something else changes.
     Never,
-    /// Repeating cannot do harm: nothing happened, or doing it twice is the same as once.
+    /// Repeating the call is safe: nothing happened, or doing it twice is the same as doing it once.
     Safe,
-    /// The call may have taken effect; repeating may do it a second time.
+    /// The call may have taken effect; repeating it may do it a second time.
     MayDuplicate,
 }
 
@@ -89,14 +91,14 @@ pub enum Operation {
     Extend,
     Inspect,
     Pause,
-    /// Amendment of what waits.
+    /// Changing waiting messages.
     Amend,
     /// Reading and changing control entries.
     Control,
 }
 
 impl Operation {
-    /// The name used in logs and metrics, in `snake_case`.
+    /// Returns the name used in logs and metrics, in `snake_case`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -121,10 +123,10 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An error as data: kind, what a retry would do, backend, operation and source.
+/// The error of every call: its kind, what a retry would do, the backend, the operation and the source.
 ///
-/// Cheap to move and to clone (a batch of settlements that fails together hands each caller its own copy).
-/// Neither `Display` nor `Debug` ever contains credentials: adapters put in no URL with a password.
+/// Cheap to move and to clone: when a batch of settlements fails together, each caller gets its own copy.
+/// Neither `Display` nor `Debug` ever contains credentials: adapters never put in a URL with a password.
 ///
 /// ```
 /// use anyqueue::{Error, ErrorKind, RetryClass};
@@ -147,10 +149,10 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind` with a message that says what to do about it. The retry class starts at the usual one
-    /// for the kind: `Safe` for [`Unavailable`](ErrorKind::Unavailable), [`TimedOut`](ErrorKind::TimedOut) and
-    /// [`Full`](ErrorKind::Full), else `Never`. Override it with [`with_retry`](Self::with_retry) wherever the
-    /// call may have taken effect.
+    /// Creates an error of `kind` with a message that says what to do about it. The retry class starts as the
+    /// usual one for the kind: `Safe` for [`Unavailable`](ErrorKind::Unavailable),
+    /// [`TimedOut`](ErrorKind::TimedOut) and [`Full`](ErrorKind::Full), otherwise `Never`. Override it with
+    /// [`with_retry`](Self::with_retry) wherever the call may have taken effect.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let retry = match kind {
             ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Full => RetryClass::Safe,
@@ -167,22 +169,23 @@ impl Error {
         }))
     }
 
-    /// Shorthand for an [`InvalidInput`](ErrorKind::InvalidInput) error.
+    /// Creates an [`InvalidInput`](ErrorKind::InvalidInput) error.
     pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// Shorthand for an [`Unsupported`](ErrorKind::Unsupported) error.
+    /// Creates an [`Unsupported`](ErrorKind::Unsupported) error.
     pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Unsupported, message)
     }
 
-    /// Shorthand for a [`Closed`](ErrorKind::Closed) error.
+    /// Creates a [`Closed`](ErrorKind::Closed) error.
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "this handle was closed: open a new one")
     }
 
-    /// Sets what repeating the call would do. With [`MayDuplicate`](RetryClass::MayDuplicate) the error becomes [uncertain](Self::is_uncertain), and stays so.
+    /// Sets what repeating the call would do. With [`MayDuplicate`](RetryClass::MayDuplicate) the error
+    /// becomes [uncertain](Self::is_uncertain), and stays so.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryClass) -> Self {
         self.0.retry = retry;
@@ -190,20 +193,21 @@ impl Error {
         self
     }
 
-    /// The same error of a call that can be made again without harm, whether it took effect or not: `MayDuplicate` becomes `Safe`.
+    /// Turns `MayDuplicate` into `Safe`: for a call that can be repeated without harm, whether it took effect
+    /// or not.
     #[must_use]
     pub fn repeatable(self) -> Self {
         if self.retry() == RetryClass::MayDuplicate { self.with_retry(RetryClass::Safe) } else { self }
     }
 
-    /// Names the backend.
+    /// Sets the backend.
     #[must_use]
     pub fn with_backend(mut self, backend: &'static str) -> Self {
         self.0.backend = Some(backend);
         self
     }
 
-    /// Names the operation.
+    /// Sets the operation.
     #[must_use]
     pub fn with_operation(mut self, operation: Operation) -> Self {
         self.0.operation = Some(operation);
@@ -217,40 +221,41 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// Returns what went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What repeating the call would do.
+    /// Returns what repeating the call would do.
     pub fn retry(&self) -> RetryClass {
         self.0.retry
     }
 
-    /// Whether the call may have taken effect, also where [repeating](Self::retry) it would do no harm: a message may be stored whose push failed so.
-    /// Else nothing has happened, as far as the adapter and core could see.
+    /// Returns whether the call may have taken effect, even if [repeating](Self::retry) it would do no harm:
+    /// for example, after an uncertain failure of a push the message may be stored. If this is `false`,
+    /// nothing has happened as far as the adapter and core could see.
     pub fn is_uncertain(&self) -> bool {
         self.0.is_uncertain
     }
 
-    /// The same, of a call that follows another one which may have taken effect.
+    /// Marks the error as uncertain if the call follows another one that may have taken effect.
     #[must_use]
     pub(crate) fn uncertain_if(mut self, is_uncertain: bool) -> Self {
         self.0.is_uncertain |= is_uncertain;
         self
     }
 
-    /// The backend, as its `name()` says.
+    /// Returns the name of the backend.
     pub fn backend(&self) -> Option<&'static str> {
         self.0.backend
     }
 
-    /// The operation that failed.
+    /// Returns the operation that failed.
     pub fn operation(&self) -> Option<Operation> {
         self.0.operation
     }
 
-    /// The sentence for people.
+    /// Returns the message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }

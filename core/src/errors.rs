@@ -1,10 +1,10 @@
-//! Errors that bear a backend's name.
+//! Errors that carry a backend's name.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, ErrorKind, Operation};
 
-/// Makes the errors of one backend, each with its name.
+/// Creates the errors of one backend, each with its name.
 ///
 /// ```
 /// use anyqueue::{ErrorKind, Operation};
@@ -21,23 +21,23 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Of the backend of this name.
+    /// Creates errors of the backend with this name.
     #[must_use]
     pub const fn of(backend: &'static str) -> Self {
         Self { backend }
     }
 
-    /// An error of `kind`, as [`Error::new`].
+    /// Creates an error of `kind`, like [`Error::new`].
     pub fn error(self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(kind, message).with_backend(self.backend)
     }
 
-    /// An argument that is wrong, as [`Error::invalid`].
+    /// Creates the error for an invalid argument, like [`Error::invalid`].
     pub fn invalid(self, message: impl Into<Cow<'static, str>>) -> Error {
         Error::invalid(message).with_backend(self.backend)
     }
 
-    /// What a closed handle returns, as [`Error::closed`].
+    /// Creates the error that a closed handle returns, like [`Error::closed`].
     #[must_use]
     pub fn closed(self, operation: Operation) -> Error {
         Error::closed().with_backend(self.backend).with_operation(operation)

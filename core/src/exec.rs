@@ -1,4 +1,4 @@
-//! Where a queue's work runs, and what its callers are told when that place has ended or stands still.
+//! Where a queue's work runs, and what its callers get when that runtime has ended or is not being driven.
 
 use std::fmt;
 use std::future::Future;
@@ -17,11 +17,12 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::IoThread;
 
-/// Runs the tasks of a queue: for tests that decide themselves what runs next.
+/// Runs the tasks of a queue. For tests that decide themselves what runs next.
 pub type Spawner = Arc<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>;
 
-/// Where a queue's calls run: in the runtime that it was made in, or on its I/O thread. Callers who are there make their calls
-/// themselves, others have them made there: connections and timers live no longer than the runtime that they were made in.
+/// Where a queue's calls run: in the runtime in which it was built, or on its I/O thread. Callers in that
+/// place make their calls themselves; for others they are made there, since connections and timers live no
+/// longer than the runtime in which they were made.
 #[derive(Clone)]
 pub(crate) struct Exec(Arc<Inner>);
 
@@ -29,9 +30,9 @@ struct Inner {
     home: Home,
     ended: AtomicBool,
     clock: Clock,
-    /// How long a caller elsewhere waits for a home that does not move.
+    /// How long a caller elsewhere waits for a runtime that makes no progress.
     patience: Duration,
-    /// Times the callers outside any runtime, of a home that may stand still.
+    /// A timer for callers outside any runtime, when the queue's runtime may stand still.
     timer: OnceLock<Option<IoThread>>,
 }
 
@@ -59,7 +60,7 @@ impl Exec {
         Ok(Self(Arc::new(Inner { home, ended, clock, patience, timer })))
     }
 
-    /// The runtime has ended, and its tasks are gone.
+    /// Notes that the runtime has ended and its tasks are gone.
     pub(crate) fn end(&self) {
         self.0.ended.store(true, Ordering::SeqCst);
     }
@@ -68,13 +69,14 @@ impl Exec {
         self.0.ended.load(Ordering::SeqCst)
     }
 
-    /// Spawns a task; from any thread, also outside a runtime and while panicking. If the runtime has ended the caller's takes its
-    /// place, though connections of the first may be of no use there; without any, the task is dropped.
+    /// Spawns a task, from any thread, even outside a runtime and while panicking. If the queue's runtime has
+    /// ended, the caller's runtime is used instead, though connections of the first may be useless there;
+    /// without any runtime the task is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match &self.0.home {
             Home::Given(spawner) => spawner(Box::pin(future)),
             Home::Thread(io) => {
-                // The thread lives until what is under way has ended, whoever lets go of the queue meanwhile.
+                // The thread lives until this task has ended, whoever drops the queue meanwhile.
                 let lives = io.clone();
                 io.handle().spawn(async move {
                     future.await;
@@ -90,26 +92,28 @@ impl Exec {
         }
     }
 
-    /// Begins a future here and now; if it does not end at once it goes on in a task. Not for use in `Drop`.
+    /// Polls a future once here; if it is not done then, it goes on in a task. Not for use in `Drop`.
     pub(crate) fn begin(&self, future: impl Future<Output = ()> + Send + 'static) {
         let mut future = Box::pin(future);
         let first = {
             // Timers and connections belong to the queue's runtime, whoever calls.
             let _runtime = self.handle().map(Handle::enter);
             let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            // The timer of a runtime that has ended panics; dropped, the future tells whoever waits for it.
+            // The timer of a runtime that has ended panics; the dropped future then notifies whoever waits
+            // for it.
             std::panic::catch_unwind(AssertUnwindSafe(&mut poll))
         };
         if matches!(first, Ok(Poll::Pending)) {
-            // Polled again there, with a waker that counts.
+            // Polled again there, with a real waker.
             self.spawn(future);
         }
     }
 
-    /// Runs a future to its end even if the answer is dropped meanwhile: what it holds then is dropped when it ends.
+    /// Runs a future to its end even if the returned future is dropped; its output is then dropped when it
+    /// ends.
     ///
     /// # Errors
-    /// As [`answer`](Self::answer); the future is carried through all the same.
+    /// As for [`answer`](Self::answer); the future runs to its end all the same.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         future: BoxFuture<'static, T>,
@@ -121,17 +125,17 @@ impl Exec {
             }
             let (say, mut told) = oneshot::channel();
             exec.spawn(async move {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = say.send(future.await);
             });
             exec.answer(&mut told).await
         }
     }
 
-    /// Makes a call that is dropped with its caller.
+    /// Makes a call that is dropped if its caller is.
     ///
     /// # Errors
-    /// As [`answer`](Self::answer); the call is then dropped.
+    /// As for [`answer`](Self::answer); the call is then dropped.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -140,7 +144,7 @@ impl Exec {
             return Ok(call.await);
         }
         if self.has_ended() {
-            // Without any runtime there are no timers, and a call without a deadline is not made.
+            // Without any runtime there are no timers, and no call is made without a deadline.
             return if Handle::try_current().is_ok() { Ok(call.await) } else { Err(runtime_ended()) };
         }
         let (mut say, mut told) = oneshot::channel();
@@ -155,11 +159,12 @@ impl Exec {
         self.answer(&mut told).await
     }
 
-    /// Waits for what a task of the queue's answers. Dropped, or after an error, the answer can still be waited for.
+    /// Waits for the result of a task of the queue. After a cancellation or an error, the result can still be
+    /// waited for.
     ///
     /// # Errors
-    /// [`Closed`](ErrorKind::Closed) if the runtime has ended; [`TimedOut`](ErrorKind::TimedOut) if nobody drives it: its own timers
-    /// stand still then, so the caller keeps the deadline.
+    /// [`Closed`](ErrorKind::Closed) if the runtime has ended; [`TimedOut`](ErrorKind::TimedOut) if nobody
+    /// drives it: its own timers stand still then, so the caller keeps the deadline.
     pub(crate) async fn answer<T>(&self, answer: &mut oneshot::Receiver<T>) -> Result<T> {
         if !self.may_stand_still() || self.is_here() {
             return answer.await.map_err(|_| self.lost_answer());
@@ -167,7 +172,7 @@ impl Exec {
         tokio::select! {
             biased;
             answer = answer => answer.map_err(|_| self.lost_answer()),
-            // Boxed: every settlement that is waited for would have the room for what few need.
+            // Boxed: otherwise every awaited settlement would reserve room for what only few need.
             () = Box::pin(self.stands_still()) => Err(Error::new(
                 ErrorKind::TimedOut,
                 format!(
@@ -179,7 +184,7 @@ impl Exec {
         }
     }
 
-    /// Ends when the home has not run a task for a while.
+    /// Ends when the queue's runtime has not run a task for a while.
     async fn stands_still(&self) {
         let half = self.0.patience / 2;
         loop {
@@ -195,7 +200,7 @@ impl Exec {
         }
     }
 
-    /// Sleeps wherever the caller is, also outside of any runtime.
+    /// Sleeps wherever the caller is, even outside of any runtime.
     pub(crate) async fn sleep(&self, duration: Duration) {
         let clock = &self.0.clock;
         let handle = match &self.0.home {
@@ -216,7 +221,7 @@ impl Exec {
         let _ = slept.await;
     }
 
-    /// A runtime of the application's that moves only while the application is in its `block_on`.
+    /// Whether the queue's runtime makes progress only while the application is in its `block_on`.
     fn may_stand_still(&self) -> bool {
         matches!(&self.0.home, Home::Runtime(handle) if handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
     }
@@ -234,7 +239,7 @@ impl Exec {
         self.handle().is_none_or(here)
     }
 
-    /// The task that should have answered was dropped.
+    /// The error for when the task that should have returned a result was dropped.
     fn lost_answer(&self) -> Error {
         let is_gone = |home: &Handle| {
             let probe = home.spawn(std::future::pending::<()>());
@@ -255,7 +260,7 @@ impl fmt::Debug for Exec {
     }
 }
 
-/// Why a queue that outlived its runtime does nothing more.
+/// The error of a queue that outlived its runtime.
 pub(crate) fn runtime_ended() -> Error {
     Error::new(
         ErrorKind::Closed,
@@ -263,7 +268,7 @@ pub(crate) fn runtime_ended() -> Error {
     )
 }
 
-/// A future that is carried through, also when it is dropped.
+/// A future that runs to its end even if it is dropped.
 struct ToItsEnd<T: Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     exec: Exec,
@@ -272,7 +277,7 @@ struct ToItsEnd<T: Send + 'static> {
 impl<T: Send + 'static> Future for ToItsEnd<T> {
     type Output = T;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Out of its place meanwhile: if it panics it ends here, and what is in its place has not.
+        // Taken out meanwhile: if it panics, it ends here and is not polled again.
         let Some(mut future) = self.future.take() else { return Poll::Pending };
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
@@ -283,7 +288,7 @@ impl<T: Send + 'static> Future for ToItsEnd<T> {
 }
 
 impl<T: Send + 'static> Drop for ToItsEnd<T> {
-    /// Also while the caller's task panics: the future may carry what other tasks have handed over.
+    /// Also runs while the caller's task panics: the future may carry what other tasks have handed over.
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
             self.exec.spawn(async move { drop(future.await) });

@@ -1,4 +1,4 @@
-//! Storages around storages.
+//! Storages that wrap another storage.
 
 use std::fmt;
 
@@ -18,9 +18,11 @@ use crate::storage::{
     SettleOutcome, Settlement, Storage,
 };
 
-/// A storage around another one: it forwards every call, except for those that it makes itself. Whatever implements this is a [`Storage`].
+/// A storage that wraps another one and forwards every call, except for the methods that it overrides. Every
+/// type that implements this trait is a [`Storage`].
 ///
-/// Each method has the promises of the trait of the same method: see [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`].
+/// Each method has the same contract as the trait method that it is named after: see [`QueueStorage`],
+/// [`PushQueueStorage`], [`PullQueueStorage`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -53,7 +55,7 @@ use crate::storage::{
 /// ```
 #[async_trait]
 pub trait Forward: fmt::Debug + Send + Sync + 'static {
-    /// Where calls go.
+    /// Returns the storage that calls are forwarded to.
     fn inner(&self) -> &dyn Storage;
 
     /// See [`QueueStorage::name`].
@@ -106,8 +108,9 @@ pub trait Forward: fmt::Debug + Send + Sync + 'static {
         self.inner().extend(extensions).await
     }
 
-    /// See [`PullQueueStorage::exchange`]. This alone is not forwarded: it settles and pulls by the two methods above, so that what those do
-    /// otherwise is done here too. A storage that leaves both as they are can forward it, for the sake of one round trip.
+    /// See [`PullQueueStorage::exchange`]. This method alone is not forwarded: it calls `settle` and `pull`
+    /// of this trait, so that overrides of those apply here too. A storage that overrides neither can forward
+    /// it, to save a round trip.
     async fn exchange(
         &self,
         settlements: &[Settlement],

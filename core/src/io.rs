@@ -1,4 +1,4 @@
-//! A thread of core's own for I/O and heartbeats.
+//! A separate thread for I/O and heartbeats.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A small runtime on a thread of its own. Connections opened on it and the heartbeat of a
-/// [`Queue`](crate::Queue) built with it go on while the application's executor is blocked, so that a handler that
-/// computes for minutes without awaiting loses no lease. All calls of the queue are made there, whoever asks for them: from any
-/// runtime, also one that ends before the queue, and from outside of tokio. The price is a hop between threads for each call.
+/// A small runtime on a thread of its own. Connections opened on it, and the heartbeat of a
+/// [`Queue`](crate::Queue) built with it, keep going while the application's executor is blocked, so a
+/// handler that computes for minutes without awaiting does not lose its lease. All calls of the queue are
+/// made on this thread, wherever they come from: from any runtime, even one that ends before the queue does,
+/// or from outside of tokio. The price is a hop between threads for each call.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -32,11 +33,11 @@ struct Inner {
 }
 
 impl IoThread {
-    /// Starts the thread. It ends when the last clone, and the last queue built with it, is gone, and the calls that were under way
-    /// then have ended.
+    /// Starts the thread. It ends once the last clone and the last queue built with it are gone and the calls
+    /// in flight have ended.
     ///
     /// # Errors
-    /// [`Full`](ErrorKind::Full) if the system gives no thread.
+    /// [`Full`](ErrorKind::Full) if the system cannot start another thread.
     pub fn start() -> Result<Self> {
         Self::start_on(std::thread::Builder::new().name("anyqueue-io".to_owned()))
     }
@@ -57,13 +58,14 @@ impl IoThread {
         Ok(Self(Arc::new(Inner { handle, stop: Some(stop) })))
     }
 
-    /// Runs a future on the thread: opening a storage there puts its connections there.
+    /// Runs a future on the thread. A storage opened this way has its connections there.
     ///
     /// # Errors
     /// [`Internal`](ErrorKind::Internal) if the future panicked.
     ///
     /// # Cancellation
-    /// Dropping the answer does not end the future, and the future does not keep the thread.
+    /// Dropping the returned future does not stop the future on the thread, which does not keep the thread
+    /// alive either.
     pub async fn run<F>(&self, future: F) -> Result<F::Output>
     where
         F: Future + Send + 'static,
@@ -79,13 +81,14 @@ impl IoThread {
     }
 }
 
-/// A runtime that can be dropped where nothing may block: in the caller's own runtime, if there is no thread to be had.
+/// A runtime that can be dropped where nothing may block, such as in the caller's own runtime when no thread
+/// could be started.
 struct Driven(Option<Runtime>);
 
 impl Driven {
     fn until(self, stopped: oneshot::Receiver<()>) {
         if let Some(runtime) = &self.0 {
-            // The answer does not matter: the sender is dropped to stop the thread.
+            // The result does not matter: dropping the sender stops the thread.
             let _ = runtime.block_on(stopped);
         }
     }
@@ -111,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_there_is_no_thread_to_be_had_it_says_so() {
-        // No address space has room for such a stack.
+        // No address space has room for a stack of this size.
         let error = IoThread::start_on(std::thread::Builder::new().stack_size(1 << 60)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Full);
     }

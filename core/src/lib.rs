@@ -1,14 +1,15 @@
-//! One set of traits for work queues, any backend behind them.
+//! Work queues for Rust: one API, with any backend behind it.
 //!
 //! anyqueue is used in three ways:
 //!
-//! 1. **An application** takes an adapter crate (`anyqueue-memory`, `anyqueue-sqlite`, `anyqueue-postgres`, `anyqueue-redis`,
-//!    `anyqueue-rabbitmq` or `anyqueue-sqs`), wraps its storage in a [`Queue`], and pushes, pulls and settles. Changing the backend
-//!    changes one line. To run handlers instead of loops of one's own there is the crate `anyqueue-worker`.
-//! 2. **An adapter author** implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`] for another
-//!    backend, and declares its [`Capabilities`].
-//! 3. **Anybody** runs the conformance suite (crate `anyqueue-conformance`) on a backend and learns whether it keeps the contract
-//!    (`CONTRACT.md` of this crate).
+//! 1. **An application** takes an adapter crate (`anyqueue-memory`, `anyqueue-sqlite`, `anyqueue-postgres`,
+//!    `anyqueue-redis`, `anyqueue-rabbitmq` or `anyqueue-sqs`), wraps its storage in a [`Queue`], and pushes,
+//!    pulls and settles messages. Switching to another backend changes one line. To run handlers without
+//!    writing the pull loop yourself, use the crate `anyqueue-worker`.
+//! 2. **An adapter author** implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and
+//!    [`Storage`] for another backend, and declares its [`Capabilities`].
+//! 3. **Anybody** can run the conformance suite (the crate `anyqueue-conformance`) against a backend to find
+//!    out whether it keeps the contract (`CONTRACT.md` in this crate).
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -30,37 +31,40 @@
 //!
 //! # Why pull
 //!
-//! The consumer decides how many messages it holds. The queue loses nothing, gives each message to one living consumer at a
-//! time, notices the dead ones by their leases, takes back what a consumer lets go, and keeps priorities. Long polling makes it
-//! quick. [`Queue::stream`] is the push-style face over the same pull.
+//! The consumer decides how many messages it holds. The queue loses nothing, gives each message to one living
+//! consumer at a time, notices dead consumers because their leases expire, takes back what a consumer
+//! releases, and respects priorities. Long polling keeps latency low. [`Queue::stream`] is a push-style
+//! interface on top of the same pull.
 //!
 //! # Life of a message
 //!
 //! A [`MessageData`] is pushed into a partition ([`PartitionId`]). A pull hands it out under a lease as a
-//! [`Delivery`], which is settled with one of the seven statuses of [`QueueMessageStatus`]. While the handler lives a
-//! heartbeat keeps the lease; dropped unsettled, the message goes back; if the process dies the lease ends. What must not be tried
-//! again goes to the partition's [dead letters](Queue::dead_letters).
+//! [`Delivery`], which is settled with one of the seven statuses of [`QueueMessageStatus`]. While the
+//! delivery is held, a heartbeat renews its lease. If the delivery is dropped unsettled, the message goes
+//! back to the queue; if the process dies, the lease expires. A message that must not be tried again goes to
+//! the partition's [dead letters](Queue::dead_letters).
 //!
 //! # Delivery
 //!
-//! At least once: a consumer can die between doing the work and saying so. Make handlers idempotent, or key their effect by
-//! [`MessageId`], which survives redelivery, moves and redrive.
+//! Delivery is at least once: a consumer can die between doing the work and settling the message. Make
+//! handlers idempotent, or key their effects by [`MessageId`], which survives redelivery, moves and redrive.
 //!
 //! # What a backend gives
 //!
-//! Backends differ. What each gives, as configured and on the server at hand, it declares as [`Capabilities`]: durability, priorities,
-//! groups, delays, limits and more. A call that needs what is not declared is refused as
-//! [`Unsupported`](ErrorKind::Unsupported) before anything is stored.
+//! Backends differ. Each one declares what it offers, as configured and on the server at hand, in its
+//! [`Capabilities`]: durability, priorities, groups, delays, limits and more. A call that needs something
+//! undeclared fails with [`Unsupported`](ErrorKind::Unsupported) before anything is stored.
 //!
 //! # Limits and settings
 //!
-//! Leases, holds and the limit of deliveries are set per partition by [`PartitionOptions`], all else by [`QueueBuilder`]; nothing is
-//! unbounded. What core reports is listed in [`telemetry`].
+//! [`PartitionOptions`] sets the lease, the longest hold, the delivery limit and more for each partition;
+//! [`QueueBuilder`] sets the rest. Nothing is unbounded. [`telemetry`] lists the metrics and spans that core
+//! reports.
 //!
 //! # Errors
 //!
-//! One [`Error`] with a [kind](ErrorKind) and a [retry class](RetryClass). Core itself repeats what is safe to repeat (see
-//! [`RetryPolicy`]); what arrives at the caller has been tried.
+//! All calls return one error type, [`Error`], which has a [kind](ErrorKind) and a [retry class](RetryClass).
+//! Core itself repeats a call where that is safe (see [`RetryPolicy`]) before it returns an error.
 //!
 //! [`Capabilities`]: adapter::Capabilities
 //! [`PullQueueStorage`]: adapter::PullQueueStorage
@@ -124,7 +128,7 @@ pub use registry::Registry;
 pub use status::{MAX_REASON_BYTES, QueueMessageStatus};
 pub use storage::{ExtendOutcome, PushOutcome, SettleOutcome};
 
-/// The delivery under its long name, by which it goes with [`QueueMessageStatus`].
+/// [`Delivery`] under the longer name that matches [`QueueMessageStatus`].
 pub type QueueMessageHandler = Delivery;
 
 pub use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What is pushed: identity, payload, headers and options.
+//! The message: identity, payload, headers and options.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,72 +11,76 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 
-/// Headers of a message: names and values, both any Unicode text, kept byte for byte and case-sensitive.
+/// Headers of a message: names and values, both arbitrary Unicode text, stored unchanged and case-sensitive.
 ///
-/// Names that begin with [`RESERVED_HEADER_PREFIX`] belong to anyqueue and are refused at push.
+/// Names that begin with [`RESERVED_HEADER_PREFIX`] are reserved for anyqueue and are refused at push.
 pub type Headers = BTreeMap<String, String>;
 
-/// Header names that begin like this are written by anyqueue only (see [`header`]).
+/// The prefix of header names that only anyqueue itself may write (see [`header`]).
 pub const RESERVED_HEADER_PREFIX: &str = "anyqueue-";
 
-/// Names of the headers that anyqueue itself writes.
+/// Names of the headers that anyqueue reads and writes.
 pub mod header {
     /// On a dead letter: why it died.
     pub const DEAD_REASON: &str = "anyqueue-dead-reason";
     /// On a dead letter: when it died, RFC 3339 in UTC.
     pub const DEAD_AT: &str = "anyqueue-dead-at";
-    /// On a dead letter: its delivery count when it died, if the backend counts.
+    /// On a dead letter: its delivery count when it died, if the backend counts deliveries.
     pub const DEAD_DELIVERIES: &str = "anyqueue-dead-deliveries";
-    /// On a dead letter: how many attempts had been made when it died, the last one included, as far as they are known.
+    /// On a dead letter: how many attempts had been made when it died, including the last one, as far as is
+    /// known.
     pub const DEAD_ATTEMPTS: &str = "anyqueue-dead-attempts";
-    /// On a message that was put back from dead letters: when that run of the redrive began, RFC 3339 in UTC, with digits
-    /// below the millisecond that tell runs apart. Its expiry is no longer enforced.
+    /// On a message that a redrive put back: when that run of the redrive began, RFC 3339 in UTC, with digits
+    /// below the millisecond that tell runs apart. The message's expiry is no longer enforced.
     pub const REDRIVEN_AT: &str = "anyqueue-redriven-at";
-    /// On a message that came more often than its limit of deliveries allows, where the server counts releases too: how many of its
-    /// deliveries are taken for releases.
+    /// On a message that was delivered more often than its limit allows, where the server also counts
+    /// releases: how many of its deliveries are taken to have been releases.
     pub const RELEASED: &str = "anyqueue-released";
-    /// On a message that something other than anyqueue put into the queue: the server's own id for it.
+    /// On a message that was put into the queue by something other than anyqueue: the server's own id for it.
     pub const FOREIGN_ID: &str = "anyqueue-foreign-id";
-    /// On a message that was put back from dead letters: how often, so that a later end of it outranks an earlier one.
+    /// On a message that a redrive put back: how often that has happened, so that a later end of the task
+    /// outranks an earlier one.
     pub const GENERATION: &str = "anyqueue-generation";
-    /// The kind of task, which selects its handler. Written by whoever pushes; a worker reads it.
+    /// The kind of task, which selects its handler. Written by the pusher and read by a worker.
     pub const TASK_KIND: &str = "task-kind";
-    /// Failed attempts so far, as a worker counts them.
+    /// The number of failed attempts so far, as counted by a worker.
     pub const TASK_ATTEMPTS: &str = "task-attempts";
-    /// The last errors, as a worker notes them.
+    /// The last errors, as noted by a worker.
     pub const TASK_ERRORS: &str = "task-errors";
-    /// For how long the end of this task is kept if it succeeds, as in `36h` or `7d`; `0s` keeps nothing, `forever` keeps it until it is deleted.
-    /// Goes before [`Keep`](crate::Keep).
+    /// How long the end of this task is kept if it succeeds, such as `36h` or `7d`; `0s` keeps nothing,
+    /// `forever` keeps it until it is deleted. Takes precedence over [`Keep`](crate::Keep).
     pub const TASK_KEEP_SUCCESS: &str = "task-keep-success";
-    /// As [`TASK_KEEP_SUCCESS`], if it ends otherwise.
+    /// Like [`TASK_KEEP_SUCCESS`], for a task that ends otherwise.
     pub const TASK_KEEP_FAILURE: &str = "task-keep-failure";
     /// W3C trace context of the pusher (<https://www.w3.org/TR/trace-context/>).
     pub const TRACEPARENT: &str = "traceparent";
 }
 
-/// A message's identity: a `UUIDv7` made where the message is made; it survives copies, death, redrive and moves.
+/// The identity of a message: a `UUIDv7`, made together with the message. It survives copies, death, redrive
+/// and moves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
 
 impl MessageId {
-    /// A new, unique id (`UUIDv7`: ids made later by one process sort later).
+    /// Creates a new, unique id (`UUIDv7`: ids that one process makes later sort later).
     #[allow(clippy::new_without_default, reason = "a default that differs each time surprises")]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// The id with these 16 bytes.
+    /// Creates an id from its 16 bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
 
-    /// The id for a message that something other than anyqueue put there: derived from the server's own id, so that
-    /// each delivery of it has the same one (`UUIDv8`, RFC 9562 section 5.8: 128-bit FNV-1a of the text).
+    /// Derives the id of a message that was put into the queue by something other than anyqueue from the
+    /// server's own id, so that every delivery of the message has the same one (`UUIDv8`, RFC 9562 section
+    /// 5.8: 128-bit FNV-1a of the text).
     pub fn from_foreign(server_id: &str) -> Self {
         const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -106,20 +110,20 @@ impl FromStr for MessageId {
     }
 }
 
-/// A moment, said either relative to the push or as a time of day.
+/// A moment, given either relative to the push or as a time of day.
 ///
-/// Storages only ever see [`In`](When::In): core turns a time of day into the remaining duration at push, so a client
-/// whose clock is wrong disturbs nothing else.
+/// Storages only ever see [`In`](When::In): at push, core turns a time of day into the remaining duration, so
+/// a client whose clock is wrong affects nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// This long after the push, by the server's clock.
     In(Duration),
-    /// At this time, by the pusher's clock; the past means at once.
+    /// At this time, by the pusher's clock; a time in the past means at once.
     At(SystemTime),
 }
 
 impl When {
-    /// How long from `now` on; zero for the past.
+    /// Returns how long after `now` the moment is; zero if it is in the past.
     pub fn from_now(self, now: SystemTime) -> Duration {
         match self {
             Self::In(duration) => duration,
@@ -128,64 +132,75 @@ impl When {
     }
 }
 
-/// What a pusher may ask for. A backend that lacks a thing refuses it with `Unsupported`, before storing anything.
+/// Options of a message. A backend that does not support one refuses the message with `Unsupported` before
+/// storing anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskOptions {
-    /// Level, higher is more urgent; from 0 (the default) to the backend's levels − 1.
+    /// The priority level, from 0 (the default) to the backend's number of levels − 1. Higher is more urgent.
     pub priority: u8,
-    /// Not delivered before this moment.
+    /// The message is not delivered before this moment.
     pub delay: Option<When>,
-    /// Of the highest level from this moment on, however it was pushed. Among its equals it keeps its place, and it is not delivered before
-    /// its [`delay`](Self::delay) is over. It is about the waiting: what is delivered does not tell it.
+    /// From this moment on the message has the highest priority level, whatever level it was pushed with. It
+    /// keeps its place among the messages of that level, and it is not delivered before its
+    /// [`delay`](Self::delay) is over. This affects only the order of waiting messages: a delivery does not
+    /// show it.
     pub urgent_after: Option<When>,
-    /// Not handed to a handler after this moment.
+    /// The message is not handed to a handler after this moment.
     pub expiry: Option<When>,
-    /// Members of a group are handed out one at a time, in push order. At most [`MAX_KEY_BYTES`] bytes.
+    /// The message's group. Members of a group are handed out one at a time, in push order. At most
+    /// [`MAX_KEY_BYTES`] bytes.
     pub group: Option<Arc<str>>,
-    /// While a message with this key lives in the partition, pushing another returns `Duplicate`. At most [`MAX_KEY_BYTES`] bytes.
+    /// The deduplication key. While a message with this key lives in the partition, pushing another one
+    /// returns `Duplicate`. At most [`MAX_KEY_BYTES`] bytes.
     ///
-    /// On a backend that declares a [`Window`](crate::adapter::Dedup::Window), as a FIFO queue of SQS does, what is pushed with the key within so long after
-    /// the first push is dropped, also if the first is done, and may be answered as `Stored`.
+    /// A backend that declares a [`Window`](crate::adapter::Dedup::Window), such as a FIFO queue of SQS,
+    /// drops what is pushed with the same key within that time after the first push, even if the first
+    /// message is already processed, and may return `Stored` for it.
     pub dedup_key: Option<Arc<str>>,
-    /// What becomes of this message if the key is taken.
+    /// What happens to this message if the key is taken.
     pub on_duplicate: OnDuplicate,
-    /// For the worker: how often a failed task is tried again.
+    /// For the worker: how often to retry a failed task.
     pub max_retries: Option<u32>,
     /// For the worker: how long one run of the task may take.
     pub max_duration: Option<Duration>,
 }
 
-/// What a push does whose deduplication key another message of the partition has.
+/// What a push does if another message of the partition has its deduplication key.
 ///
-/// A message that a consumer holds is never changed. One that waits keeps its id, its place and all its options, whatever those of the new one
-/// are; [`Earlier`](Self::Earlier) alone changes when it is due.
+/// A message that a consumer holds is never changed. A waiting message keeps its id, its place and all its
+/// options, whatever the options of the new message are; only [`Earlier`](Self::Earlier) changes when it is
+/// due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum OnDuplicate {
-    /// Nothing: the message that is there stays as it is, and the push returns [`Duplicate`](crate::PushOutcome::Duplicate).
+    /// Do nothing: the existing message stays as it is, and the push returns
+    /// [`Duplicate`](crate::PushOutcome::Duplicate).
     #[default]
     Keep,
-    /// If the one that is there waits, it gets the payload, the headers, the task id and the session id of the new one, and the push returns
-    /// [`Replaced`](crate::PushOutcome::Replaced). So the last push of a key wins, and its place is that of the first.
+    /// If the existing message is waiting, it takes over the payload, headers, task id and session id of the
+    /// new one, and the push returns [`Replaced`](crate::PushOutcome::Replaced). So the content is that of
+    /// the last push with the key, and the place is that of the first.
     Replace,
-    /// As [`Replace`](Self::Replace) if the one that is there would be due later than the new one, which then is due when the new one would be; else
-    /// as [`Keep`](Self::Keep).
+    /// Like [`Replace`](Self::Replace) if the existing message would be due later than the new one: it then
+    /// becomes due when the new one would be. Otherwise like [`Keep`](Self::Keep).
     Earlier,
-    /// If the one that is there is held by a consumer, the new one is stored all the same, and takes over the key: so something that has changed
-    /// during a run is followed by another run, and at most one waits. Else as [`Keep`](Self::Keep). The two may run at once; members of one
-    /// group do not.
+    /// If a consumer holds the existing message, the new one is stored all the same, and takes over the key:
+    /// a change during a run is thus followed by another run, and at most one such message waits. Otherwise
+    /// like [`Keep`](Self::Keep). The two messages may be processed at the same time, unless they are in one
+    /// group.
     Behind,
 }
 
-/// The longest task id, session id, group or deduplication key, in bytes.
+/// The maximum length of a task id, session id, group or deduplication key, in bytes.
 pub const MAX_KEY_BYTES: usize = 256;
 
-/// One message to push. Made by [`MessageData::new`], refined by its methods.
+/// A message to push. Create it with [`MessageData::new`] and refine it with the other methods.
 ///
-/// The id is made here. Pushing the *same* `MessageData` (or a clone) again is a repetition of one message, not a
-/// second message: backends with unique ids return `Duplicate`. For a second message make another one.
+/// The id is generated here. Pushing the *same* `MessageData` (or a clone) again repeats one push, it does
+/// not make a second message: backends with unique ids return `Duplicate`. To push a second message, create
+/// another one.
 ///
 /// ```
 /// use anyqueue::MessageData;
@@ -201,7 +216,8 @@ pub const MAX_KEY_BYTES: usize = 256;
 #[must_use]
 pub struct MessageData(Arc<Parts>);
 
-/// Shared, so that a message is cheap to hand on and to keep; a builder's method copies them only if somebody else has them.
+/// Shared, so that a message is cheap to pass on and to keep; a builder method copies the parts only if
+/// somebody else has them too.
 #[derive(Clone, PartialEq, Eq)]
 struct Parts {
     id: MessageId,
@@ -213,17 +229,18 @@ struct Parts {
 }
 
 impl MessageData {
-    /// A message with this payload, a new id, no headers and default options.
+    /// Creates a message with this payload, a new id, no headers and default options.
     pub fn new(payload: impl AsRef<[u8]>) -> Self {
         Self::from_bytes(Bytes::copy_from_slice(payload.as_ref()))
     }
 
-    /// As [`new`](Self::new), without copying the payload.
+    /// Like [`new`](Self::new), without copying the payload.
     pub fn from_bytes(payload: impl Into<Bytes>) -> Self {
         Self::with_id(MessageId::new(), payload)
     }
 
-    /// For adapters that decode a stored message, and for repeating a push across restarts of the pusher.
+    /// Creates a message with a given id: for adapters that decode a stored message, and for repeating a push
+    /// after a restart of the pusher.
     pub fn with_id(id: MessageId, payload: impl Into<Bytes>) -> Self {
         Self(Arc::new(Parts {
             id,
@@ -235,18 +252,18 @@ impl MessageData {
         }))
     }
 
-    /// The parts, for writing.
+    /// The parts, for changing them.
     fn parts(&mut self) -> &mut Parts {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Names the task, for people and logs; not a key, need not be unique.
+    /// Sets the task id, a name for people and logs. It is not a key and need not be unique.
     pub fn with_task_id(mut self, task_id: impl Into<Arc<str>>) -> Self {
         self.parts().task_id = Some(task_id.into());
         self
     }
 
-    /// Names the session the task belongs to.
+    /// Sets the id of the session that the task belongs to.
     pub fn with_session_id(mut self, session_id: impl Into<Arc<str>>) -> Self {
         self.parts().session_id = Some(session_id.into());
         self
@@ -270,131 +287,137 @@ impl MessageData {
         self
     }
 
-    /// See [`TaskOptions::priority`].
+    /// Sets [`TaskOptions::priority`].
     pub fn with_priority(mut self, priority: u8) -> Self {
         self.parts().options.priority = priority;
         self
     }
 
-    /// Not delivered before this long after the push.
+    /// Delays delivery until this long after the push.
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.parts().options.delay = Some(When::In(delay));
         self
     }
 
-    /// Not delivered before this time.
+    /// Delays delivery until this time.
     pub fn with_not_before(mut self, time: SystemTime) -> Self {
         self.parts().options.delay = Some(When::At(time));
         self
     }
 
-    /// Of the highest level once this long has passed since the push, if it still waits then. See [`TaskOptions::urgent_after`].
+    /// Raises the message to the highest priority level once this long has passed since the push, if it is
+    /// still waiting then. See [`TaskOptions::urgent_after`].
     pub fn with_urgent_after(mut self, wait: Duration) -> Self {
         self.parts().options.urgent_after = Some(When::In(wait));
         self
     }
 
-    /// Of the highest level from this time on, if it still waits then. See [`TaskOptions::urgent_after`].
+    /// Raises the message to the highest priority level at this time, if it is still waiting then. See
+    /// [`TaskOptions::urgent_after`].
     pub fn with_urgent_at(mut self, time: SystemTime) -> Self {
         self.parts().options.urgent_after = Some(When::At(time));
         self
     }
 
-    /// Not handed to a handler once this long has passed since the push.
+    /// Lets the message expire this long after the push: from then on it is not handed to a handler.
     pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
         self.parts().options.expiry = Some(When::In(time_to_live));
         self
     }
 
-    /// Not handed to a handler after this time.
+    /// Lets the message expire at this time: from then on it is not handed to a handler.
     pub fn with_expires_at(mut self, time: SystemTime) -> Self {
         self.parts().options.expiry = Some(When::At(time));
         self
     }
 
-    /// See [`TaskOptions::group`].
+    /// Sets [`TaskOptions::group`].
     pub fn with_group(mut self, group: impl Into<Arc<str>>) -> Self {
         self.parts().options.group = Some(group.into());
         self
     }
 
-    /// See [`TaskOptions::dedup_key`].
+    /// Sets [`TaskOptions::dedup_key`].
     pub fn with_dedup_key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.parts().options.dedup_key = Some(key.into());
         self
     }
 
-    /// See [`TaskOptions::on_duplicate`].
+    /// Sets [`TaskOptions::on_duplicate`].
     pub fn with_on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
         self.parts().options.on_duplicate = on_duplicate;
         self
     }
 
-    /// See [`TaskOptions::max_retries`].
+    /// Sets [`TaskOptions::max_retries`].
     pub fn with_max_retries(mut self, max_retries: u32) -> Self {
         self.parts().options.max_retries = Some(max_retries);
         self
     }
 
-    /// See [`TaskOptions::max_duration`].
+    /// Sets [`TaskOptions::max_duration`].
     pub fn with_max_duration(mut self, max_duration: Duration) -> Self {
         self.parts().options.max_duration = Some(max_duration);
         self
     }
 
-    /// The identity.
+    /// Returns the id of the message.
     pub fn id(&self) -> MessageId {
         self.0.id
     }
 
-    /// The user's name for the task.
+    /// Returns the user's name for the task.
     pub fn task_id(&self) -> Option<&str> {
         self.0.task_id.as_deref()
     }
 
-    /// The session.
+    /// Returns the session that the task belongs to.
     pub fn session_id(&self) -> Option<&str> {
         self.0.session_id.as_deref()
     }
 
-    /// The payload.
+    /// Returns the payload.
     pub fn payload(&self) -> &[u8] {
         &self.0.payload
     }
 
-    /// The payload, shared, without copying.
+    /// Returns the payload as shared [`Bytes`], without copying it.
     pub fn payload_bytes(&self) -> Bytes {
         self.0.payload.clone()
     }
 
-    /// The headers.
+    /// Returns the headers.
     pub fn headers(&self) -> &Headers {
         &self.0.headers
     }
 
-    /// The options.
+    /// Returns the options.
     pub fn options(&self) -> &TaskOptions {
         &self.0.options
     }
 
-    /// The push delay; zero if none. `now` matters only before core has normalised [`When::At`].
+    /// Returns the delay at push; zero if there is none. `now` matters only before core has normalised
+    /// [`When::At`].
     pub fn delay(&self, now: SystemTime) -> Duration {
         self.0.options.delay.map_or(Duration::ZERO, |delay| delay.from_now(now))
     }
 
-    /// How long from the push it becomes urgent; `None` if never. As for [`delay`](Self::delay).
+    /// Returns how long after the push the message becomes urgent; `None` if never. `now` matters as in
+    /// [`delay`](Self::delay).
     pub fn urgent_after(&self, now: SystemTime) -> Option<Duration> {
         self.0.options.urgent_after.map(|urgent| urgent.from_now(now))
     }
 
-    /// Whether an option is said as a time of day, so that [`normalised`](Self::normalised) changes something.
+    /// Whether an option is given as a time of day, so that [`normalised`](Self::normalised) changes
+    /// something.
     pub(crate) fn has_absolute_times(&self) -> bool {
         let says = |when: Option<When>| matches!(when, Some(When::At(_)));
         let options = &self.0.options;
         says(options.delay) || says(options.urgent_after) || says(options.expiry)
     }
 
-    /// Turns times of day into durations from `now`, as every message is before a storage sees it.
+    /// Turns times of day into durations from `now`. Core does this to every message before a storage sees
+    /// it.
     pub fn normalised(mut self, now: SystemTime) -> Self {
         if self.has_absolute_times() {
             let options = &mut self.parts().options;
@@ -406,7 +429,7 @@ impl MessageData {
     }
 }
 
-/// Payload and headers may hold what must not be logged: only their sizes are shown.
+/// Shows only the sizes of the payload and headers, since they may contain what must not be logged.
 impl fmt::Debug for MessageData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageData")

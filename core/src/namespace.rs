@@ -1,16 +1,16 @@
-//! How the URL of a storage names one of several queues at the same place.
+//! How a storage URL names one of several queues in the same place.
 
-/// How the URLs of a [`Backend`](crate::adapter::Backend) keep queues apart that share a server or a folder.
+/// How the URLs of a [`Backend`](crate::adapter::Backend) tell apart queues that share a server or a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Namespace {
-    /// They do not: each storage that is opened is a queue of its own.
+    /// They do not: each opened storage is a queue of its own.
     Opened,
-    /// By a file beside the one that is named.
+    /// By a file next to the one in the URL.
     File,
-    /// By the path.
+    /// By the path of the URL.
     Path,
-    /// By the value of this option.
+    /// By the value of this URL option.
     Option(&'static str),
 }
 
@@ -36,7 +36,7 @@ fn with_options(address: &str, options: Option<&str>) -> String {
     options.map_or_else(|| address.to_owned(), |options| format!("{address}?{options}"))
 }
 
-/// Scheme and host.
+/// Returns the scheme and the host.
 fn without_path(address: &str) -> &str {
     let host = address.find("://").map_or(0, |at| at + 3);
     let path = address.get(host..).and_then(|rest| rest.find('/')).map(|at| host + at);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// What a name of dead letters ends with where it is shown. No valid name does.
+/// The suffix of a name of dead letters where it is displayed. No valid name ends with it.
 pub(crate) const DEAD_LETTERS_MARK: &str = " (dead letters)";
 
-/// A named queue within a storage, or the dead letters of one.
+/// A named queue within a storage, or its dead letters.
 ///
-/// A valid name is 1 to [`MAX_NAME_BYTES`](Self::MAX_NAME_BYTES) bytes of `A-Z a-z 0-9 . _ -`, case-sensitive.
-/// Dead letters are told apart by a flag, not by a suffix, so no name can collide with them.
+/// A valid name is 1 to [`MAX_NAME_BYTES`](Self::MAX_NAME_BYTES) bytes of `A-Z a-z 0-9 . _ -`,
+/// case-sensitive. Dead letters are marked by a flag, not by a suffix, so no name can collide with them.
 ///
 /// ```
 /// use anyqueue::PartitionId;
@@ -27,13 +27,14 @@ pub struct PartitionId {
 }
 
 impl PartitionId {
-    /// The longest name, in bytes.
+    /// The maximum length of a name, in bytes.
     pub const MAX_NAME_BYTES: usize = 64;
 
-    /// A partition by name.
+    /// Creates the id of the partition with this name.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the name is empty, too long, or has another character.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the name is empty, too long, or contains any other
+    /// character.
     pub fn new(name: &str) -> Result<Self> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.len() > Self::MAX_NAME_BYTES || !name.chars().all(allowed) {
@@ -47,23 +48,23 @@ impl PartitionId {
         Ok(Self { name: name.into(), dead: false })
     }
 
-    /// The name, without the dead-letter mark.
+    /// Returns the name, without the mark of dead letters.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether this is the dead letters of the partition of that name.
+    /// Returns whether these are the dead letters of the partition with that name.
     pub fn is_dead_letters(&self) -> bool {
         self.dead
     }
 
-    /// The dead letters of this partition (itself, if it is dead letters already).
+    /// Returns the dead letters of this partition. Dead letters are returned unchanged.
     #[must_use]
     pub fn dead_letters(&self) -> Self {
         Self { name: self.name.clone(), dead: true }
     }
 
-    /// The partition whose dead letters this is (itself, if it is not dead letters).
+    /// Returns the partition that these dead letters belong to. A live partition is returned unchanged.
     #[must_use]
     pub fn live(&self) -> Self {
         Self { name: self.name.clone(), dead: false }
@@ -90,13 +91,13 @@ impl std::str::FromStr for PartitionId {
     }
 }
 
-/// What can name a partition in a call of [`Queue`](crate::Queue): a [`PartitionId`], a reference to one, or a
-/// string that is checked at that moment. Sealed.
+/// Anything that can name a partition in a call of [`Queue`](crate::Queue): a [`PartitionId`], a reference to
+/// one, or a string, which is then checked. This trait is sealed.
 pub trait IntoPartitionId: sealed::Sealed {
-    /// Checks the name.
+    /// Checks the name and converts it.
     ///
     /// # Errors
-    /// As [`PartitionId::new`].
+    /// As for [`PartitionId::new`].
     fn into_partition_id(self) -> Result<PartitionId>;
 }
 

@@ -1,4 +1,4 @@
-//! Opening a storage by URL: an explicit list of backends, no globals.
+//! Opening storages by URL, from an explicit list of backends without globals.
 
 use std::fmt;
 use std::future::Future;
@@ -13,27 +13,29 @@ use crate::error::{Error, Operation, Result};
 use crate::namespace::Namespace;
 use crate::storage::Storage;
 
-/// What [`Backend::open`] returns.
+/// The future that [`Backend::open`] returns.
 pub type OpenFuture = Pin<Box<dyn Future<Output = Result<Arc<dyn Storage>>> + Send>>;
 
-/// One backend as a [`Registry`] knows it. Each adapter crate has a function `backend()` that makes it.
+/// A backend, as registered in a [`Registry`]. Each adapter crate has a function `backend()` that returns its
+/// own.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     /// The backend's name.
     pub name: &'static str,
-    /// The URL schemes that it opens.
+    /// The URL schemes that it handles.
     pub schemes: &'static [&'static str],
-    /// The options it takes as query parameters; the registry refuses others.
+    /// The options that it accepts as query parameters; the registry refuses all others.
     pub options: &'static [UrlOption],
-    /// How its URLs keep queues apart that share a server or a folder.
+    /// How its URLs tell apart queues that share a server or a folder.
     pub namespace: Namespace,
-    /// Opens a storage. Does not [`init`](crate::adapter::QueueStorage::init) it.
+    /// Opens a storage, without calling [`init`](crate::adapter::QueueStorage::init) on it.
     pub open: fn(StorageUrl) -> OpenFuture,
 }
 
 impl Backend {
-    /// The URL of the queue with this name where `url` leads to: another schema, prefix or file at the same server or in the same
-    /// folder. For tests and tools that need several. The name is not checked here; opening does that.
+    /// Returns the URL of a queue with this name in the same place as `url`: another schema, prefix or file
+    /// on the same server or in the same folder. For tests and tools that need several queues. The name is
+    /// not checked here but when the storage is opened.
     ///
     /// ```
     /// let backend = anyqueue_memory::backend();
@@ -45,18 +47,18 @@ impl Backend {
     }
 }
 
-/// One query parameter of a storage URL.
+/// A query parameter of a storage URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlOption {
     /// Its name.
     pub name: &'static str,
-    /// What holds without it.
+    /// The value that applies without it.
     pub default: &'static str,
-    /// What it does, with its unit.
+    /// What the option does, including its unit.
     pub help: &'static str,
 }
 
-/// The backends a program knows.
+/// The backends that a program can open.
 ///
 /// ```
 /// # #[derive(Debug)] struct S;
@@ -76,18 +78,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry that knows nothing.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a backend. Where two open the same scheme, the later one wins.
+    /// Adds a backend. If two backends handle the same scheme, the later one wins.
     pub fn with(mut self, backend: Backend) -> Self {
         self.backends.insert(0, backend);
         self
     }
 
-    /// The backends it knows.
+    /// Returns the registered backends.
     pub fn backends(&self) -> &[Backend] {
         &self.backends
     }
@@ -95,8 +97,9 @@ impl Registry {
     /// Opens the storage that the URL names, without initialising it.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a URL that does not parse, an unknown scheme, an unknown or repeated
-    /// option or a value of the wrong form, always with what is allowed; else whatever opening says. No error shows a password.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid URL, an unknown scheme, an unknown or
+    /// repeated option, or a malformed value; the error says what is allowed. Otherwise the error of opening
+    /// the storage. No error contains a password.
     pub async fn open(&self, url: &str) -> Result<Arc<dyn Storage>> {
         let url = StorageUrl::parse(url)?;
         let Some(backend) = self.backends.iter().find(|backend| backend.schemes.contains(&url.scheme()))
@@ -115,7 +118,7 @@ impl Registry {
     }
 }
 
-/// A parsed storage URL, as an adapter reads it.
+/// A parsed storage URL, for adapters.
 #[derive(Clone)]
 pub struct StorageUrl {
     url: Url,
@@ -126,7 +129,8 @@ impl StorageUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is none. The text is not repeated: it may hold a password.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if this is not a URL. The error does not repeat the
+    /// text, which may contain a password.
     pub fn parse(text: &str) -> Result<Self> {
         let url = Url::parse(text).map_err(|e| {
             open_error("this is no storage URL: write scheme:address, as the backend documents it")
@@ -139,33 +143,34 @@ impl StorageUrl {
         Ok(Self { url, path })
     }
 
-    /// The scheme, in lower case.
+    /// Returns the scheme, in lower case.
     pub fn scheme(&self) -> &str {
         self.url.scheme()
     }
 
-    /// The path, percent-decoded: `jobs.db` for `sqlite:jobs.db`, `/srv/jobs.db` for `sqlite:///srv/jobs.db`.
+    /// Returns the path, percent-decoded: `jobs.db` for `sqlite:jobs.db`, `/srv/jobs.db` for
+    /// `sqlite:///srv/jobs.db`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The whole URL, password included: for the server's client, not for messages.
+    /// Returns the whole URL, including the password: for the server's client, not for messages.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// An option's value.
+    /// Returns the value of an option, if it is given.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if it does not parse.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the value cannot be parsed.
     pub fn option<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
         self.parse_option(name, std::any::type_name::<T>(), |text| text.parse().ok())
     }
 
-    /// An option's value as a duration: `500ms`, `30s`, `1h 30m`.
+    /// Returns the value of an option as a duration, such as `500ms`, `30s` or `1h 30m`, if it is given.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if it does not parse.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the value cannot be parsed.
     pub fn duration(&self, name: &str) -> Result<Option<Duration>> {
         self.parse_option(name, "duration such as 500ms, 30s or 1h", |text| {
             humantime::parse_duration(text).ok()
@@ -207,7 +212,7 @@ impl StorageUrl {
     }
 }
 
-/// Without the password.
+/// Shows the URL without its password.
 impl fmt::Debug for StorageUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = self.url.clone();

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::message::Headers;
 
-/// The state of a delivery in its handler's hands, and what settling with it asks of the queue.
+/// The state of a delivery while its handler has it, and what settling with it asks of the queue.
 ///
 /// | status | what the queue does | counts as a failed attempt |
 /// |---|---|---|
-/// | `Waiting`, `Running` | releases it, ahead of what was never delivered | no |
+/// | `Waiting`, `Running` | releases it, ahead of messages that were never delivered | no |
 /// | `Failed` | releases it the same way | yes |
 /// | `Postponed` | puts it at the end of its priority, after the delay | no |
 /// | `Processed`, `Cancelled` | removes it | – |
@@ -19,47 +19,48 @@ use crate::message::Headers;
 pub enum QueueMessageStatus {
     /// Not started. A fresh delivery is in this status.
     Waiting,
-    /// Tried, and to be tried again.
+    /// The attempt failed, and the message is to be tried again.
     Failed,
-    /// Started but not finished; settling with it releases the message.
+    /// Started but not finished. Settling with this status releases the message.
     Running,
-    /// To be tried later.
+    /// To be tried again later.
     Postponed {
-        /// How long it stays invisible.
+        /// How long the message stays invisible.
         delay: Duration,
         /// If given, these replace the message's headers.
         headers: Option<Headers>,
     },
     /// Done.
     Processed,
-    /// Not wanted any more.
+    /// No longer wanted.
     Cancelled,
-    /// Must not be tried again without somebody looking at it.
+    /// Must not be tried again until somebody has looked at it.
     Poisonous {
-        /// Why, for the person who looks. Kept in the header
+        /// The reason, for the person who looks at it. Kept in the header
         /// [`anyqueue-dead-reason`](crate::header::DEAD_REASON), cut to [`MAX_REASON_BYTES`].
         reason: String,
     },
 }
 
-/// A reason longer than this is cut (at a character boundary), so that a stack trace cannot make a message too large to die.
+/// The maximum length of a reason, in bytes. A longer one is cut at a character boundary, so that a stack
+/// trace cannot make a message too large to become a dead letter.
 pub const MAX_REASON_BYTES: usize = 1024;
 
-/// The most that the headers of a dead letter add to its encoded form, in bytes.
+/// The largest number of bytes that the headers of a dead letter add to its encoded form.
 pub const DEATH_BYTES: u64 = 2048;
 
 impl QueueMessageStatus {
-    /// [`Postponed`](Self::Postponed) with unchanged headers.
+    /// Creates a [`Postponed`](Self::Postponed) status that leaves the headers unchanged.
     pub fn postponed(delay: Duration) -> Self {
         Self::Postponed { delay, headers: None }
     }
 
-    /// [`Poisonous`](Self::Poisonous) for this reason.
+    /// Creates a [`Poisonous`](Self::Poisonous) status with this reason.
     pub fn poisonous(reason: impl Into<String>) -> Self {
         Self::Poisonous { reason: reason.into() }
     }
 
-    /// The name used in logs and metrics, in `snake_case`.
+    /// Returns the name used in logs and metrics, in `snake_case`.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -73,7 +74,7 @@ impl QueueMessageStatus {
     }
 }
 
-/// The name of the status alone, as [`as_str`](Self::as_str).
+/// Shows only the name of the status, as [`as_str`](Self::as_str) returns it.
 impl fmt::Display for QueueMessageStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

@@ -1,8 +1,9 @@
-//! The traits an adapter implements, and the types that cross them.
+//! The traits that an adapter implements, and the types that they exchange.
 //!
-//! Everything is batch-shaped, returns a result per item, in order, and is dyn-compatible. There are no default methods: a
-//! default that loops would hide N round trips. What every backend needs alike (validation, splitting into batches,
-//! joining single calls, repeating what is safe, telemetry, drop handling) is *not* here: core does it once, above.
+//! All operations take batches and return one result per item, in order; all traits are dyn-compatible. There
+//! are no default methods: a default that loops would hide N round trips. What every backend needs
+//! (validation, splitting into batches, joining single calls, repeating what is safe, telemetry, handling of
+//! drops) is *not* here: core does it once, on top.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,54 +26,65 @@ use crate::partition::PartitionId;
 /// A storage that messages can be pushed to.
 #[async_trait]
 pub trait PushQueueStorage: QueueStorage {
-    /// The size of the message as [`Limits::message_bytes`](crate::adapter::Limits) counts it. Pure and fast.
+    /// Returns the size of the message as [`Limits::message_bytes`](crate::adapter::Limits) counts it. Pure
+    /// and fast.
     fn encoded_len(&self, message: &MessageData) -> u64;
 
-    /// Stores messages, in order. One result per message, in order; a bad one harms no other.
+    /// Stores messages in order. Returns one result per message, in order; a bad message does not affect the
+    /// others.
     ///
-    /// Core guarantees: not empty, within [`Limits`](crate::adapter::Limits), only declared options,
-    /// [normalised](MessageData::normalised) times. `Ok` means as durable as declared. Dropping the future may leave any of
-    /// the messages stored or not, each whole.
+    /// Core guarantees that the batch is not empty and within [`Limits`](crate::adapter::Limits), and that
+    /// messages have only declared options and [normalised](MessageData::normalised) times. `Ok` means stored
+    /// as durably as declared. If the future is dropped, each message may or may not be stored, but never in
+    /// part.
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>>;
 }
 
 /// A storage that messages can be pulled from.
 #[async_trait]
 pub trait PullQueueStorage: QueueStorage {
-    /// Up to `request.max` deliveries, waiting at most `request.wait` for the first; none is not an error.
+    /// Returns up to `request.max` deliveries; waits at most `request.wait` for the first. Returning none is
+    /// not an error.
     ///
-    /// What is ready is returned at once, never held back to fill up; a push during the wait wakes it within the declared
-    /// wake latency. Core runs the future to its end, also when the caller has gone away; `request.stop` then asks it to
-    /// finish early, answering whatever it has claimed.
+    /// Messages that are ready are returned at once, never held back to fill up the batch; a push during the
+    /// wait wakes the pull within the declared wake latency. Core runs the future to its end, even if the
+    /// caller has gone away; `request.stop` then asks the pull to finish early and return whatever it has
+    /// claimed.
     ///
     /// # Errors
-    /// Nothing was claimed by a failed pull, as far as the client can know; what was claimed all the same comes back at
-    /// its lease's end.
+    /// The server's error. A failed pull has claimed nothing, as far as the client can know; whatever it
+    /// claimed all the same comes back when its lease ends.
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>>;
 
-    /// Ends deliveries. One result per settlement, in order. They may be of several partitions, and the same lease may occur
-    /// twice (the second returns `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
+    /// Ends deliveries. Returns one result per settlement, in order. Settlements may belong to several
+    /// partitions, and the same lease may occur twice (the second then returns `Lost`).
+    /// [`Move`](Action::Move) into a partition that nobody has used yet creates it.
     ///
     /// # Successors
-    /// Those of a settlement are stored as [`push`](PushQueueStorage::push) would store them, once the delivery has ended: so one may take over
-    /// its id or its deduplication key. One that is a duplicate is left out, and the settlement counts all the same. Under a lost lease none
-    /// is stored. If one cannot be stored, the settlement fails and the delivery is still held. Core guarantees of each what it guarantees of
-    /// pushed messages, and of all that one call brings that they are within the limits of a push, unless a single settlement brings more
-    /// (at most [`MAX_SUCCESSORS`](crate::MAX_SUCCESSORS)).
+    /// Successors of a settlement are stored as [`push`](PushQueueStorage::push) would store them, once the
+    /// delivery has ended: so one of them may take over its id or its deduplication key. A successor that is
+    /// a duplicate is left out, and the settlement succeeds all the same. Under a lost lease none is stored.
+    /// If one cannot be stored, the settlement fails and the delivery is still held. Core guarantees for each
+    /// successor what it guarantees for pushed messages, and that all successors in one call are within the
+    /// limits of a push, unless a single settlement brings more (at most
+    /// [`MAX_SUCCESSORS`](crate::MAX_SUCCESSORS)).
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>>;
 
-    /// Moves lease ends to now + the duration given. One result per extension, in order. On a
-    /// [`Connection`](crate::adapter::LeaseKind::Connection) lease, which needs no extension, it returns whether the lease still holds.
+    /// Moves lease ends to now + the given duration. Returns one result per extension, in order. For a
+    /// [`Connection`](crate::adapter::LeaseKind::Connection) lease, which needs no extension, it returns
+    /// whether the lease still holds.
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>>;
 
-    /// [`settle`](Self::settle), then [`pull`](Self::pull), in one round trip where the server allows (and
-    /// [`Capabilities::exchange`](crate::adapter::Capabilities::exchange) says so). A failure of one half is not a failure of the other.
+    /// Does a [`settle`](Self::settle), then a [`pull`](Self::pull), in one round trip if the server allows
+    /// that (and [`Capabilities::exchange`](crate::adapter::Capabilities::exchange) says so). If one half
+    /// fails, the other may still succeed.
     ///
     /// # Order
-    /// Calls may overlap where [`Coalesce::in_flight`](crate::adapter::Coalesce) of settlements is more than 1. Those that do not wait,
-    /// concern the same partition, and neither settle anything of another one nor bring successors for one then claim in the order in which they were first polled, whichever is
-    /// answered first: a stream that they feed is to get its messages in order. (A lost connection may change the order, as it
-    /// changes what comes back.)
+    /// Calls may overlap if [`Coalesce::in_flight`](crate::adapter::Coalesce) of settlements is more than 1.
+    /// Calls then claim in the order in which they were first polled, whichever returns first, if they do not
+    /// wait, concern the same partition, and neither settle anything of another partition nor bring
+    /// successors for one: a stream that they feed must get its messages in order. (A lost connection may
+    /// change the order, as it changes what comes back.)
     async fn exchange(
         &self,
         settlements: &[Settlement],
@@ -81,68 +93,71 @@ pub trait PullQueueStorage: QueueStorage {
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>);
 }
 
-/// What a `dyn` handle holds: a storage that can be pushed to and pulled from, with its optional sides.
+/// A storage that can be pushed to and pulled from, with its optional parts; what a `dyn` handle holds.
 pub trait Storage: PushQueueStorage + PullQueueStorage {
-    /// Inspection, if the backend has any.
+    /// Returns the inspection part, if the backend has one.
     fn inspect(&self) -> Option<&dyn InspectQueueStorage>;
-    /// Pausing, if the backend has it.
+    /// Returns the part for pausing, if the backend has one.
     fn pause(&self) -> Option<&dyn PauseQueueStorage>;
-    /// Amending what waits, if the backend can.
+    /// Returns the part for changing waiting messages, if the backend has one.
     fn amend(&self) -> Option<&dyn AmendQueueStorage>;
-    /// Keeping the ends of tasks, if the backend does.
+    /// Returns the part that keeps the ends of tasks, if the backend has one.
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage>;
-    /// Keeping control entries, if the backend does.
+    /// Returns the part that keeps control entries, if the backend has one.
     fn control(&self) -> Option<&dyn ControlStorage>;
 }
 
 // Fails to compile when a change makes one of the traits unfit for `dyn`.
 const _: fn(&dyn Storage, &dyn QueueStorage, &dyn PushQueueStorage, &dyn PullQueueStorage) = |_, _, _, _| {};
 
-/// What became of one pushed message.
+/// The outcome of a push of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum PushOutcome {
-    /// Stored under its id.
+    /// The message was stored under this id.
     Stored(MessageId),
-    /// Not stored: a message with the same deduplication key or id is there. Its id, where the backend knows it.
+    /// The message was not stored, because one with the same id or deduplication key exists. Contains the id
+    /// of that message if the backend knows it.
     Duplicate(Option<MessageId>),
-    /// Not stored as a message of its own: a waiting one with its deduplication key has its content now, as
-    /// [`OnDuplicate`](crate::OnDuplicate) asked for. The id of that one.
+    /// The message was not stored as one of its own: a waiting message with its deduplication key now has its
+    /// content, as [`OnDuplicate`](crate::OnDuplicate) asked for. Contains the id of that message.
     Replaced(MessageId),
 }
 
-/// What one pull asks for.
+/// A request to pull messages.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PullRequest {
-    /// The most deliveries to return; at least 1 and at most [`Limits::pull_batch`](crate::adapter::Limits).
+    /// The maximum number of deliveries to return; at least 1 and at most
+    /// [`Limits::pull_batch`](crate::adapter::Limits).
     pub max: usize,
-    /// How long to wait for the first; zero means not at all.
+    /// How long to wait for the first delivery; zero means not at all.
     pub wait: Duration,
     /// The lease of each delivery, within [`LeaseCapability`](crate::adapter::LeaseCapability).
     pub lease: Duration,
-    /// Whether an empty result must mean that nothing is there: a server that answers at once from a part of itself is then asked as a
-    /// whole, within [`slack`](crate::adapter::Capabilities::slack) beyond the wait. It makes no difference to a server that always knows.
+    /// Whether an empty result must mean that there is no message: a server that answers at once from a part
+    /// of itself is then asked as a whole, within [`slack`](crate::adapter::Capabilities::slack) beyond the
+    /// wait. This makes no difference to a server that always knows.
     pub thorough: bool,
-    /// How many members of one group may come at once: its head and those behind it that could be pulled, in the group's order, one after
-    /// the other, and within `max`. At least 1, which is the head alone; more only where
-    /// [`whole_groups`](crate::adapter::Capabilities::whole_groups) is declared.
+    /// How many members of one group may be returned at once: its head and those behind it that could be
+    /// pulled, in the group's order, one after the other, and within `max`. At least 1, which means the head
+    /// alone; more only where [`whole_groups`](crate::adapter::Capabilities::whole_groups) is declared.
     pub group_members: usize,
-    /// Fires when the caller has gone away or the handle closes: finish early.
+    /// Cancelled when the caller has gone away or the handle closes: finish early then.
     pub stop: CancellationToken,
 }
 
 impl PullRequest {
-    /// A request that nothing stops early.
+    /// Creates a request that nothing stops early.
     pub fn new(max: usize, wait: Duration, lease: Duration) -> Self {
         Self { max, wait, lease, thorough: false, group_members: 1, stop: CancellationToken::new() }
     }
 
-    /// Whether it asks for anything, and for a lease that can be had. Core checks that before it calls an adapter, which repeats it only
-    /// where another caller's mistake would harm it.
+    /// Checks that the request asks for something, and for an allowed lease. Core does this before it calls
+    /// an adapter; an adapter repeats the check only where another caller's mistake would harm it.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), which says what to ask for.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), with a message that says what is allowed.
     pub fn check(&self, leases: &LeaseCapability) -> Result<()> {
         if self.max == 0 {
             return Err(Error::invalid("max is 0: ask for at least 1 message"));
@@ -153,21 +168,21 @@ impl PullRequest {
         leases.check(self.lease)
     }
 
-    /// Sets whether an empty result must mean that nothing is there.
+    /// Sets [`thorough`](Self::thorough).
     #[must_use]
     pub fn with_thorough(mut self, thorough: bool) -> Self {
         self.thorough = thorough;
         self
     }
 
-    /// Sets how many members of one group may come at once.
+    /// Sets [`group_members`](Self::group_members).
     #[must_use]
     pub fn with_group_members(mut self, group_members: usize) -> Self {
         self.group_members = group_members;
         self
     }
 
-    /// Sets what asks the pull to finish early.
+    /// Sets [`stop`](Self::stop).
     #[must_use]
     pub fn with_stop(mut self, stop: CancellationToken) -> Self {
         self.stop = stop;
@@ -175,73 +190,79 @@ impl PullRequest {
     }
 }
 
-/// Who holds a delivery: proof towards the storage, fenced by a token that no later owner shares.
+/// The proof towards the storage that a consumer holds a delivery, fenced by a token that no later owner
+/// shares.
 ///
-/// Where leases are [timed](crate::adapter::LeaseKind::Timed), this is enough for any client of the backend to settle and extend.
+/// If leases are [timed](crate::adapter::LeaseKind::Timed), any client of the backend can settle and extend
+/// with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The partition it was pulled from.
+    /// The partition that the message was pulled from.
     pub partition: PartitionId,
-    /// The message.
+    /// The id of the message.
     pub id: MessageId,
     /// The adapter's proof of ownership.
     pub token: Token,
 }
 
-/// An adapter's proof of ownership, opaque to everybody else: 128 random bits, or whatever the server hands out (a receipt
-/// handle). Counters will not do: they roll back in a crash. All deliveries of one pull may share one.
+/// An adapter's proof of ownership, opaque to everybody else: 128 random bits, or whatever the server hands
+/// out (a receipt handle). Counters are not suitable: they roll back in a crash. All deliveries of one pull
+/// may share a token.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token(Bytes);
 
 impl Token {
-    /// 128 random bits.
+    /// Creates a token of 128 random bits.
     pub fn random() -> Self {
         Self(Bytes::copy_from_slice(uuid::Uuid::new_v4().as_bytes()))
     }
 
-    /// A token of the server's own.
+    /// Creates a token from bytes that the server handed out.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes.
+    /// Returns the bytes of the token.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// A token is a capability: it is not shown.
+/// Does not show the token, which is a capability.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-/// One handing of a message to a consumer.
+/// A delivery as the storage returns it: one handing of a message to a consumer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RawDelivery {
-    /// Who holds it.
+    /// The lease under which it is held.
     pub lease: Lease,
     /// The message; `message.id() == lease.id`.
     pub message: MessageData,
-    /// Until when the lease can be trusted, on this process's monotonic clock: counted from *before* the request that
-    /// claimed it was sent. `None` for a [`Connection`](crate::adapter::LeaseKind::Connection) lease; core's own timer ends those.
+    /// Until when the lease can be trusted, on this process's monotonic clock, counted from *before* the
+    /// request that claimed the message was sent. `None` for a
+    /// [`Connection`](crate::adapter::LeaseKind::Connection) lease; core's own timer ends those.
     pub lease_until: Option<Instant>,
-    /// See [`DeliveryCount`](crate::adapter::DeliveryCount); the first delivery is 1. `None` where the backend does not count.
+    /// The number of deliveries, as declared by [`DeliveryCount`](crate::adapter::DeliveryCount); the first
+    /// one is 1. `None` if the backend does not count.
     pub delivery_count: Option<u32>,
-    /// How long ago the message was pushed, by the server's clock; zero if unknown. Where the server does not tell its time, it may be
-    /// the time of day here less that of the push as the pusher wrote it down, and is never less than zero: it is then as wrong as those
-    /// two clocks are, and so is what expires by it.
+    /// How long ago the message was pushed, by the server's clock; zero if unknown. If the server does not
+    /// tell its time, this may be the local time of day minus the time that the pusher wrote down, but never
+    /// less than zero. It is then as wrong as those two clocks are, and so is expiry, which depends on it.
     pub age: Duration,
-    /// Why the message cannot be read; its payload is then what is stored, as it is. [`Corrupt`](crate::ErrorKind::Corrupt): it
-    /// never will be, and core moves it to the dead letters. [`Incompatible`](crate::ErrorKind::Incompatible): a newer release
-    /// wrote it, and core leaves it to newer consumers. A move must leave what is stored as it is.
+    /// Why the message cannot be read, if so; its payload is then the stored bytes as they are.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt): it will never be readable, and core moves it to the dead
+    /// letters. [`Incompatible`](crate::ErrorKind::Incompatible): a newer release wrote it, and core leaves
+    /// it to newer consumers. A move must leave the stored bytes as they are.
     pub unreadable: Option<Error>,
 }
 
 impl RawDelivery {
-    /// A delivery without a lease end, a count or an age.
+    /// Creates a delivery without a lease end, a count or an age.
     pub fn new(lease: Lease, message: MessageData) -> Self {
         Self {
             lease,
@@ -285,52 +306,57 @@ impl RawDelivery {
 /// What a settlement does with the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Deletes it.
+    /// Deletes the message.
     Remove,
-    /// Releases it, ahead of what was never delivered (declared: [`Requeue`](crate::adapter::Requeue)); no failed attempt.
+    /// Releases the message, ahead of messages that were never delivered (declared:
+    /// [`Requeue`](crate::adapter::Requeue)); does not count as a failed attempt.
     Release,
-    /// Releases it to the same place, as a failed attempt.
+    /// Releases the message to the same place, as a failed attempt.
     Retry,
-    /// Puts it at the end of its priority once the delay is over; no failed attempt. It holds its group meanwhile.
+    /// Puts the message at the end of its priority once the delay is over; does not count as a failed
+    /// attempt. Meanwhile the message blocks its group.
     Postpone {
-        /// How long it stays invisible.
+        /// How long the message stays invisible.
         delay: Duration,
         /// If given, these replace the message's headers.
         headers: Option<Headers>,
     },
-    /// Puts it at the end of its priority in another partition. Id, payload and options stay; the delivery count starts
-    /// again at zero; a delay is not repeated; a deduplication key is freed and not taken in the new place. In a live partition it
-    /// joins its group at the end. Dead letters know no groups.
+    /// Puts the message at the end of its priority in another partition. The id, payload and options stay.
+    /// The delivery count starts again at zero, a delay is not repeated, and the deduplication key is freed
+    /// and not taken in the new place. In a live partition the message joins its group at the end; dead
+    /// letters have no groups.
     Move {
-        /// Where to.
+        /// The partition to move the message to.
         to: PartitionId,
         /// If given, these replace the message's headers.
         headers: Option<Headers>,
     },
 }
 
-/// The end of one delivery.
+/// A settlement: the end of one delivery.
 ///
-/// It does not bring the delivered message. A backend that stores a new copy of what it moves or postpones keeps what it delivered until its lease is
-/// over, or reads it again under the lease.
+/// It does not carry the delivered message. A backend that stores a new copy of what it moves or postpones
+/// keeps what it delivered until the lease is over, or reads it again under the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// Which delivery.
+    /// The lease of the delivery.
     pub lease: Lease,
-    /// What to do.
+    /// What to do with the message.
     pub action: Action,
-    /// Messages to store together with the end of the delivery, in order; none unless
+    /// Messages to store together with the end of the delivery, in order; empty unless
     /// [`successors`](crate::adapter::Capabilities::successors) are declared.
     pub then: Vec<Successor>,
-    /// What the ledger keeps of the task, stored together with the removal of the message; only with [`Action::Remove`], in a live partition, and
-    /// where a [`ledger`](crate::adapter::Capabilities::ledger) is declared. Where [`series`](crate::adapter::Capabilities::series) are, one that is
-    /// [kept for no time](TaskEnd::is_kept) or comes with a move to the dead letters too, to be counted and not stored.
+    /// What the ledger keeps of the task, stored in the same step as the removal of the message; only with
+    /// [`Action::Remove`], in a live partition, and where a [`ledger`](crate::adapter::Capabilities::ledger)
+    /// is declared. Where [`series`](crate::adapter::Capabilities::series) are declared, this can also be an
+    /// end that is only counted and not stored: one that is [kept for no time](TaskEnd::is_kept), or one that
+    /// comes with a move to the dead letters.
     pub end: Option<Arc<TaskEnd>>,
 }
 
 impl Settlement {
-    /// A settlement without successors, of which nothing is kept.
+    /// Creates a settlement without successors, of which the ledger keeps nothing.
     #[must_use]
     pub const fn new(lease: Lease, action: Action) -> Self {
         Self { lease, action, then: Vec::new(), end: None }
@@ -343,13 +369,13 @@ impl Settlement {
         self
     }
 
-    /// The end that is to be stored with it.
+    /// Returns the end to store with the settlement, if any.
     #[must_use]
     pub fn stored_end(&self) -> Option<&Arc<TaskEnd>> {
         self.end.as_ref().filter(|end| self.action == Action::Remove && end.is_kept())
     }
 
-    /// The end that is to be [counted](crate::adapter::LedgerQueueStorage::series) with it.
+    /// Returns the end to [count](crate::adapter::LedgerQueueStorage::series) with the settlement, if any.
     #[must_use]
     pub fn counted_end(&self) -> Option<&Arc<TaskEnd>> {
         let ends = match &self.action {
@@ -368,41 +394,43 @@ impl Settlement {
     }
 }
 
-/// A message that is stored with the end of a delivery.
+/// A message that is stored together with the end of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Successor {
     /// The live partition to store it in.
     pub partition: PartitionId,
-    /// The message, as a push would have it.
+    /// The message, as it would be pushed.
     pub message: MessageData,
 }
 
-/// What became of a settlement.
+/// The outcome of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum SettleOutcome {
-    /// Done.
+    /// The delivery has ended as asked for.
     Settled,
-    /// The lease was lost before; nothing was changed. Somebody else has the message, or it is already settled.
+    /// The lease was lost before; nothing was changed. Another consumer has the message, or it is already
+    /// settled.
     Lost,
 }
 
-/// A longer hold on one delivery.
+/// An extension of the lease of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Which delivery.
+    /// The lease of the delivery.
     pub lease: Lease,
-    /// The new lease, counted from the moment the server handles it.
+    /// The new length of the lease, counted from the moment the server handles the request.
     pub duration: Duration,
 }
 
-/// What became of an extension.
+/// The outcome of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum ExtendOutcome {
-    /// Held on.
+    /// The lease was extended.
     Extended,
-    /// Held on, and somebody has [requested the task's cancellation](crate::adapter::InspectQueueStorage::request_cancel).
+    /// The lease was extended, and somebody has [requested the task's
+    /// cancellation](crate::adapter::InspectQueueStorage::request_cancel).
     CancelRequested,
     /// The lease was lost before; nothing was changed.
     Lost,

@@ -1,4 +1,4 @@
-//! What core reports: metrics by the `metrics` facade, spans by `tracing`.
+//! The metrics and spans that core reports, through the crates `metrics` and `tracing`.
 //!
 //! | metric | kind | labels | is |
 //! |---|---|---|---|
@@ -7,19 +7,21 @@
 //! | `anyqueue_replaced_total` | counter | backend, partition | pushes that changed a waiting message |
 //! | `anyqueue_pulled_total` | counter | backend, partition | deliveries handed to handlers |
 //! | `anyqueue_settled_total` | counter | backend | settlements confirmed |
-//! | `anyqueue_successors_total` | counter | backend | messages that confirmed settlements brought, duplicates among them included |
+//! | `anyqueue_successors_total` | counter | backend | messages that confirmed settlements brought, including duplicates |
 //! | `anyqueue_lost_total` | counter | backend | settlements and extensions that came too late |
-//! | `anyqueue_ledger_dropped_total` | counter | backend | ends, and other news of tasks, that a [ledger beside](crate::Beside) the queue did not keep |
+//! | `anyqueue_ledger_dropped_total` | counter | backend | ends and other reports about tasks that a [ledger beside](crate::Beside) the queue did not keep |
 //! | `anyqueue_errors_total` | counter | backend, operation, kind | failed items |
-//! | `anyqueue_call_seconds` | histogram | backend, operation | time of one call to the backend; long polls are not measured |
+//! | `anyqueue_call_seconds` | histogram | backend, operation | duration of one call to push, settle or extend; pulls alone are not measured |
 //! | `anyqueue_batch_items` | histogram | backend, operation | items in one call |
 //! | `anyqueue_held` | gauge | backend | deliveries held by this process |
 //!
-//! The label `partition` bears the names of as many partitions as [`QueueBuilder::metric_partitions`](crate::QueueBuilder::metric_partitions)
-//! says, those that the queue saw first; what concerns others is counted together, under `(other)`.
+//! The label `partition` holds the names of the first partitions that the queue saw, as many as
+//! [`QueueBuilder::metric_partitions`](crate::QueueBuilder::metric_partitions) allows; all others are counted
+//! together, under `(other)`.
 //!
-//! Each call to the backend is a `tracing` span of level DEBUG named `anyqueue.call`, with the fields `backend`, `operation` and, for
-//! batches, `items`. Install a metrics recorder before making queues: the gauge is registered when the queue is made.
+//! Each call to the backend is a `tracing` span of level DEBUG named `anyqueue.call`, with the fields
+//! `backend`, `operation` and, for batches, `items`. Install a metrics recorder before you build queues: the
+//! gauge is registered when the queue is built.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -30,10 +32,10 @@ use metrics::{SharedString, counter, histogram};
 use crate::error::{Error, Operation};
 use crate::partition::PartitionId;
 
-/// The label of what concerns further partitions. No partition can have this name.
+/// The label for all further partitions. No partition can have this name.
 const OTHER: &str = "(other)";
 
-/// Values of the label `partition`, as many as are allowed: a recorder keeps each series forever.
+/// Values of the label `partition`, up to a limit: a recorder keeps each series forever.
 #[derive(Debug)]
 pub(crate) struct PartitionLabels {
     most: usize,
@@ -62,7 +64,7 @@ impl PartitionLabels {
         known.entry(partition.clone()).or_insert_with(label).clone()
     }
 
-    /// Counters of messages by partition.
+    /// Adds to a counter of messages by partition.
     pub(crate) fn count(
         &self,
         name: &'static str,
@@ -76,20 +78,20 @@ impl PartitionLabels {
     }
 }
 
-/// Counters without a partition.
+/// Adds to a counter without a partition.
 pub(crate) fn count(name: &'static str, backend: &'static str, count: u64) {
     if count > 0 {
         counter!(name, "backend" => backend).increment(count);
     }
 }
 
-/// One failed item.
+/// Counts one failed item.
 pub(crate) fn count_error(backend: &'static str, operation: Operation, error: &Error) {
     counter!("anyqueue_errors_total", "backend" => backend, "operation" => operation.as_str(), "kind" => error.kind().as_str())
         .increment(1);
 }
 
-/// One call.
+/// Records one call.
 pub(crate) fn observe_call(backend: &'static str, operation: Operation, items: usize, took: Duration) {
     histogram!("anyqueue_call_seconds", "backend" => backend, "operation" => operation.as_str())
         .record(took.as_secs_f64());

@@ -1,4 +1,4 @@
-//! Pulls that wait, and waking them: as many as there are messages, and none for nothing.
+//! Waiting pulls, and waking exactly as many as there are messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,35 +15,35 @@ use crate::error::Result;
 use crate::partition::PartitionId;
 use crate::storage::RawDelivery;
 
-/// What happened to a partition, as far as waiting pulls are concerned.
+/// What happened in a partition that waiting pulls should know of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// So many messages can be pulled now.
+    /// How many messages can be pulled now.
     pub ready: usize,
-    /// After this time one becomes available by itself.
+    /// After how long a message becomes available by itself.
     pub due: Option<Duration>,
 }
 
 impl Hint {
-    /// So many messages can be pulled now.
+    /// Creates a hint that this many messages can be pulled now.
     #[must_use]
     pub const fn ready(ready: usize) -> Self {
         Self { ready, due: None }
     }
 
-    /// After this time one becomes available by itself.
+    /// Creates a hint that a message becomes available by itself after this time.
     #[must_use]
     pub const fn due(due: Duration) -> Self {
         Self { ready: 0, due: Some(due) }
     }
 
-    /// Whether it is of no use to anybody.
+    /// Returns whether the hint says nothing.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// Takes in another hint about the same partition.
+    /// Merges another hint about the same partition into this one.
     pub fn add(&mut self, other: Self) {
         self.ready = self.ready.saturating_add(other.ready);
         self.due = self.due.into_iter().chain(other.due).min();
@@ -52,11 +52,14 @@ impl Hint {
 
 /// The waiting pulls of one handle, by partition, and when the next message becomes available in each.
 ///
-/// For adapters whose server does not hold a pull open by itself. A pull [joins](Self::join) before it looks for messages, so that none
-/// comes unnoticed between looking and waiting. Whoever pushes or releases [wakes](Self::wake) as many as there are messages, those
-/// first that came first; whoever leaves without having used its wake-up passes it on. So no wake-up is lost.
+/// For adapters whose server does not hold a pull open by itself. A pull [joins](Self::join) before it looks
+/// for messages, so that no message goes unnoticed between looking and waiting. Whoever pushes or releases
+/// messages [wakes](Self::wake) as many waiters as there are messages, in the order in which they joined; a
+/// waiter that leaves without having used its wake-up passes it on. So no wake-up is lost.
 ///
-/// `T` is a time of the adapter's choice. With that of tokio there is [`watch`](Self::watch), the task that wakes for what falls due. Nothing here blocks for longer than it takes to walk the partitions that somebody waits for.
+/// `T` is a time type of the adapter's choice. With tokio's there is [`watch`](Self::watch), the task that
+/// wakes waiters when a message becomes due. Nothing here blocks for longer than it takes to go through the
+/// partitions that have waiters.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -74,7 +77,7 @@ impl Hint {
 pub struct Waiters<T = Instant> {
     // A std mutex: it is held for a few instructions and never across an await.
     lines: Mutex<HashMap<PartitionId, Line<T>>>,
-    /// Somebody found nothing, and does not know what comes next.
+    /// A waiter found nothing, and does not know what comes next.
     is_unseen: AtomicBool,
     changed: Notify,
 }
@@ -104,7 +107,7 @@ impl<T> fmt::Debug for Waiters<T> {
 }
 
 impl<T> Waiters<T> {
-    /// Nobody waits.
+    /// Creates an empty set of waiters.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -114,7 +117,7 @@ impl<T> Waiters<T> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the line of the partition. Do it before looking for messages.
+    /// Joins the line of the partition. Call this before looking for messages.
     #[must_use = "dropped, it leaves the line"]
     pub fn join(self: &Arc<Self>, partition: &PartitionId) -> Waiting<T> {
         let waiter = Arc::new(Waiter::default());
@@ -129,51 +132,51 @@ impl<T> Waiters<T> {
         Waiting { waiters: self.clone(), partition: partition.clone(), waiter, is_spent: false }
     }
 
-    /// Wakes up to `count` waiters of the partition, those first that came first.
+    /// Wakes up to `count` waiters of the partition, in the order in which they joined.
     pub fn wake(&self, partition: &PartitionId, count: usize) {
         if let Some(line) = self.lines().get_mut(partition) {
             line.wake(count);
         }
     }
 
-    /// Wakes up to `count` waiters of every partition: what happened there may have been missed.
+    /// Wakes up to `count` waiters of every partition: for when events there may have been missed.
     pub fn wake_each(&self, count: usize) {
         self.lines().values_mut().for_each(|line| line.wake(count));
     }
 
-    /// Somebody found nothing: what comes next there, and when, should be looked up now.
+    /// Notes that a waiter found nothing: what comes next there, and when, should be looked up now.
     pub fn found_nothing(&self) {
         self.is_unseen.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
-    /// The partitions that somebody waits for, and how many do.
+    /// Returns the partitions that have waiters, and how many.
     #[must_use]
     pub fn partitions(&self) -> Vec<(PartitionId, usize)> {
         self.lines().iter().map(|(partition, line)| (partition.clone(), line.waiters.len())).collect()
     }
 
-    /// Whether nobody waits.
+    /// Returns whether nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines().is_empty()
     }
 
-    /// Whether somebody waits for messages of this partition.
+    /// Returns whether somebody waits for messages of this partition.
     #[must_use]
     pub fn has(&self, partition: &PartitionId) -> bool {
         self.lines().contains_key(partition)
     }
 
-    /// Ends when a pull begins to wait, when something is due earlier than known before, or when somebody
-    /// [found nothing](Self::found_nothing). What happened before the call ends it at once.
+    /// Ends when a pull begins to wait, when something is due earlier than known before, or when a waiter
+    /// [found nothing](Self::found_nothing). If that happened before the call, it ends at once.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
 impl<T: Copy + Ord> Waiters<T> {
-    /// A message of the partition becomes available by itself at this time.
+    /// Notes that a message of the partition becomes available by itself at this time.
     pub fn due(&self, partition: &PartitionId, at: T) {
         if let Some(line) = self.lines().get_mut(partition)
             && line.due.is_none_or(|known| at < known)
@@ -183,7 +186,8 @@ impl<T: Copy + Ord> Waiters<T> {
         }
     }
 
-    /// Wakes one waiter of each partition where something is due. It learns what comes next, and passes on what it leaves.
+    /// Wakes one waiter of each partition where something is due. The waiter learns what comes next, and
+    /// passes on what it leaves.
     pub fn fire(&self, now: T) {
         for line in self.lines().values_mut() {
             if line.due.is_some_and(|due| due <= now) {
@@ -193,7 +197,7 @@ impl<T: Copy + Ord> Waiters<T> {
         }
     }
 
-    /// The next time at which something is due in any partition.
+    /// Returns the next time at which something is due in any partition.
     #[must_use]
     pub fn next_due(&self) -> Option<T> {
         self.lines().values().filter_map(|line| line.due).min()
@@ -201,7 +205,8 @@ impl<T: Copy + Ord> Waiters<T> {
 }
 
 impl Waiters<Instant> {
-    /// Wakes those whom the hint concerns. A due time beyond what the clock can count is never.
+    /// Wakes the waiters that the hint concerns. A due time beyond what the clock can represent counts as
+    /// never.
     pub fn hint(&self, partition: &PartitionId, hint: Hint) {
         self.wake(partition, hint.ready);
         if let Some(at) = hint.due.and_then(|due| Instant::now().checked_add(due)) {
@@ -209,10 +214,11 @@ impl Waiters<Instant> {
         }
     }
 
-    /// Wakes for what falls due, and looks now and then for what no hint announced; never ends. While nobody waits it sleeps.
+    /// Wakes waiters for messages that become due, and looks now and then for what no hint announced; never
+    /// ends. While nobody waits it sleeps.
     ///
-    /// `look` is called first after `first`, and at once after somebody [found nothing](Self::found_nothing). It returns after how long it
-    /// wants to be called again.
+    /// `look` is called first after `first`, and at once after a waiter [found nothing](Self::found_nothing).
+    /// It returns the time until its next call.
     pub async fn watch<F: Future<Output = Duration>>(&self, first: Duration, mut look: impl FnMut() -> F) {
         let mut next_look = Instant::now() + first;
         loop {
@@ -249,7 +255,8 @@ impl<T> Line<T> {
     }
 }
 
-/// A place in the line of a partition. Dropped after it was woken, and not [spent](Self::spend), it wakes the next.
+/// A place in the line of a partition. If it is dropped after it was woken, and not [spent](Self::spend), it
+/// wakes the next waiter.
 #[must_use = "dropped, it leaves the line"]
 pub struct Waiting<T = Instant> {
     waiters: Arc<Waiters<T>>,
@@ -265,22 +272,24 @@ impl<T> fmt::Debug for Waiting<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Ends when woken.
+    /// Waits until woken.
     pub async fn woken(&self) {
         self.waiters.changed.notify_one(); // when the next message is due may not be known
         self.waiter.notify.notified().await;
     }
 
-    /// The messages that it was woken for were looked for: nobody else need be woken for them.
+    /// Notes that the messages that it was woken for have been looked for: no other waiter need be woken for
+    /// them.
     pub fn spend(&mut self) {
         self.is_spent = true;
     }
 
-    /// Claims whenever woken, until there is something; nothing once the handle is `closed`, the pull is asked to `stop`, or its wait is
-    /// `over`. Who is woken at the very end of the wait still claims. Dropped, it leaves the line and passes its wake-up on.
+    /// Calls `claim` whenever woken, until it returns something. Returns nothing once the handle is `closed`,
+    /// the pull is asked to `stop`, or its wait is `over`; a waiter that is woken at the very end of the wait
+    /// still claims. If dropped, it leaves the line and passes its wake-up on.
     ///
     /// # Errors
-    /// The first of `claim`.
+    /// The first error of `claim`.
     pub async fn claim<F>(
         mut self,
         closed: &CancellationToken,
@@ -300,7 +309,8 @@ impl<T> Waiting<T> {
                 () = self.woken() => {}
                 () = &mut over => return Ok(Vec::new()),
             }
-            // Joined before it looks, so that a wake-up for what comes meanwhile is not taken for that of before.
+            // Join before looking, so that a wake-up for what comes meanwhile is not taken for the earlier
+            // one.
             let next = self.waiters.join(&self.partition);
             let deliveries = claim().await?;
             self.spend();

@@ -1,9 +1,9 @@
-//! Small complete programs over anyqueue, each in `src/bin`. This library only holds the README, whose code is compiled as a
-//! documentation test; so is that of the guides and of the crates' own READMEs.
+//! Small complete programs that use anyqueue, each in `src/bin`. This library only contains the README, whose
+//! code is compiled as documentation tests. So is the code of the guides and of the crates' own READMEs.
 
 #![doc = include_str!("../../README.md")]
 
-/// Makes documentation tests of pages.
+/// Turns pages into documentation tests.
 #[cfg(doctest)]
 macro_rules! pages {
     ($($name:ident = $path:literal),* $(,)?) => { $( #[doc = include_str!($path)] mod $name {} )* };

@@ -1,4 +1,5 @@
-//! The conformance suite on the example's adapter: this is all that an adapter's author writes.
+//! The conformance suite for the example's adapter. This is everything that the author of an adapter has to
+//! write.
 
 #[path = "../src/bin/custom_adapter/adapter.rs"]
 mod adapter;
@@ -14,7 +15,7 @@ use anyqueue::adapter::Storage;
 use anyqueue_conformance::{Harness, async_trait};
 use tokio::sync::Mutex;
 
-/// A list for each namespace. A server's harness would open connections to it instead.
+/// A list for each namespace. The harness of a server would open connections to it instead.
 #[derive(Default)]
 struct Lists(Mutex<HashMap<String, ListQueue>>);
 

@@ -1,4 +1,5 @@
-//! What the documents name is there: files and headings that they link to, cases and tests that they cite.
+//! Checks that what the documents name exists: files and headings that they link to, cases and tests that
+//! they cite.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,16 +7,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The pages that cite tests. A citation is in backticks: a case as `group.case`, a test by its long name.
+/// The pages that cite tests. Citations are in backticks: a case as `group.case`, a test by its long name.
 const CITING: [&str; 3] = ["docs/failure-modes.md", "docs/operating.md", "docs/scaling.md"];
-/// A name with so many words is a test's.
+/// A name with at least this many words is that of a test.
 const WORDS_OF_A_TEST: usize = 5;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Files below `folder` whose names end like this, but for build products and what is hidden.
+/// Returns the files below `folder` whose names have this ending, except build products and hidden files.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -30,17 +31,17 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The document without its blocks of code.
+/// Returns the document without its code blocks.
 fn prose(document: &str) -> String {
     document.split("```").step_by(2).collect()
 }
 
-/// The targets of `[text](target)`.
+/// Returns the targets of `[text](target)`.
 fn links(prose: &str) -> Vec<&str> {
     prose.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
 }
 
-/// Headings as links name them: in lower case, words parted by hyphens, without punctuation.
+/// Returns the headings as links name them: in lower case, with hyphens between words, without punctuation.
 fn anchors(document: &str) -> BTreeSet<String> {
     let headings = document.lines().filter(|line| line.starts_with('#'));
     let slug = |heading: &str| -> String {

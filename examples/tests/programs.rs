@@ -1,4 +1,4 @@
-//! Each example does what it says.
+//! Checks that each example does what it says.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -28,7 +28,8 @@ fn the_same_program_runs_in_memory_and_on_a_file() {
     }
 }
 
-/// The server of a backend, if it is installed; whoever tests all of them sets `ANYQUEUE_REQUIRE_SERVERS`, and misses it.
+/// Runs the program on the server of a backend, if that is installed. To test all of them, set
+/// `ANYQUEUE_REQUIRE_SERVERS`, which makes a missing one an error.
 async fn runs_on(name: &str, program: impl Program, url: impl Fn(&str) -> String) {
     let Some(server) = start_if_installed(program).await.unwrap() else { return };
     let url = url(server.url());

@@ -1,4 +1,4 @@
-//! The examples of the worker do what they say.
+//! Checks that the examples of the worker do what they say.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use std::process::{ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Reads on until a line begins like this; answers the rest of it.
+/// Reads until a line begins with `begin`. Returns the rest of that line.
 fn read_until(lines: &mut Lines<BufReader<ChildStdout>>, begin: &str) -> String {
     loop {
         let line = lines.next().unwrap_or_else(|| panic!("it ended before it said {begin:?}")).unwrap();

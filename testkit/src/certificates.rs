@@ -1,4 +1,4 @@
-//! Certificates for encrypted connections to servers of one's own.
+//! Certificates for encrypted connections to private servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ const AUTHORITY: &str = "[req]\ndistinguished_name = dn\nx509_extensions = autho
     [dn]\nCN = anyqueue test authority\n\
     [authority]\nbasicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign\nsubjectKeyIdentifier = hash\n";
 
-/// Signs for any time, which needs a list of what was signed.
+/// Allows any validity, for which `openssl` needs a list of what was signed.
 const SIGNING: &str = "[ca]\ndefault_ca = authority\n\
     [authority]\ndatabase = index.txt\nunique_subject = no\nnew_certs_dir = .\nrand_serial = yes\ndefault_md = sha256\npolicy = policy\n\
     [policy]\ncommonName = supplied\n\
     [client]\nbasicConstraints = CA:FALSE\nextendedKeyUsage = clientAuth\n";
 
-/// What a client shows to a server.
+/// The certificate that a client shows to a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientCertificate {
@@ -33,8 +33,8 @@ pub struct ClientCertificate {
     pub key: PathBuf,
 }
 
-/// An authority of one's own, and the certificate that it gave to a server on this machine. The files are removed when this
-/// is dropped.
+/// A private authority, and the certificate that it issued to a server on this machine. The files are removed
+/// when this is dropped.
 ///
 /// ```
 /// use anyqueue_testkit::{Certificates, Postgres, start_if_installed};
@@ -54,18 +54,18 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// For `localhost` and `127.0.0.1`.
+    /// Makes a certificate for `localhost` and `127.0.0.1`.
     ///
     /// # Errors
-    /// [`Error::Missing`] if the program `openssl` is not installed; otherwise what it said.
+    /// [`Error::Missing`] if the program `openssl` is not installed; otherwise its error output.
     pub async fn make() -> Result<Self> {
         Self::make_with("DNS:localhost, IP:127.0.0.1").await
     }
 
-    /// For another name, which no server here goes by.
+    /// Makes a certificate for another name, which no server here has.
     ///
     /// # Errors
-    /// As of [`make`](Self::make).
+    /// As [`make`](Self::make).
     pub async fn make_for(name: &str) -> Result<Self> {
         Self::make_with(&format!("DNS:{name}")).await
     }
@@ -91,18 +91,19 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// A certificate that the authority gives to a client of this name, and no other kind of peer. Of each name one.
+    /// Issues a certificate to a client of this name, which is valid only for clients. Call this once for
+    /// each name.
     ///
     /// # Errors
-    /// As of [`make`](Self::make).
+    /// As [`make`](Self::make).
     pub async fn client(&self, name: &str) -> Result<ClientCertificate> {
         self.client_with(name, &["-days", DAYS]).await
     }
 
-    /// The same, but its time has been over for years.
+    /// Like [`client`](Self::client), but the certificate expired years ago.
     ///
     /// # Errors
-    /// As of [`make`](Self::make).
+    /// As [`make`](Self::make).
     pub async fn expired_client(&self, name: &str) -> Result<ClientCertificate> {
         self.client_with(name, &["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]).await
     }
@@ -125,7 +126,7 @@ impl Certificates {
         Ok(ClientCertificate { certificate: self.file(&certificate), key: self.file(&key) })
     }
 
-    /// The file with the authority's certificate: what a client is told to trust.
+    /// The file with the authority's certificate, which a client has to trust.
     pub fn authority(&self) -> PathBuf {
         self.file("authority.crt")
     }

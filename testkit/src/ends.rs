@@ -1,6 +1,8 @@
-//! The ends of any number of tasks, as SQL that fills a store's own tables: millions, of which no queue has to be worked off first.
+//! The ends of any number of tasks, as SQL that fills a store's own tables: millions of ends, without a queue
+//! that has to be worked off first.
 //!
-//! It says what a store of this release has in its tables, which are nobody's interface: after a change of a schema it changes too.
+//! The SQL writes the tables of this release's stores, which are not a public interface: it changes with each
+//! change of a schema.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,24 +11,25 @@ use std::time::Duration;
 use anyqueue::EndState;
 use anyqueue::adapter::TaskEnd;
 
-/// The partition that has them. It has to be known to the store, by one push.
+/// The partition of the tasks. The store has to know it, by one push.
 pub const PARTITION: &str = "mail";
-/// The pause between two ends in milliseconds: ten millions are of the last 22 hours, so none has lapsed.
+/// The pause between two ends, in milliseconds: ten million ends cover the last 22 hours, so none has
+/// expired.
 pub const STEP_MS: u64 = 8;
 /// A kind that each hundredth task has.
 pub const RARE_KIND: &str = "invoice";
-/// A worker that ran an eighth of them.
+/// A worker that ran an eighth of the tasks.
 pub const WORKER: &str = "host-3:4711";
-/// A part of a reason that some have that failed.
+/// Part of the reason of some failed tasks.
 pub const REASON: &str = "refused the address";
 
-/// What all ends of a shape have in common. They are chosen in turns.
+/// The number of shapes: what ends have in common. They are chosen in turns.
 const SHAPES: u64 = 200;
-/// Where the number of a task stands in its name, in as many digits.
+/// Where the number of a task appears in its name, with as many digits.
 const NUMBER: &str = "############";
 const KINDS: [&str; 5] = ["send", "render", "import", "resize-image", "notify"];
 
-/// An end without the number of its task: what stands before and behind that, as it is stored.
+/// An end without the number of its task: the bytes before and after the number, as stored.
 struct Shape {
     state: EndState,
     keep: Duration,
@@ -70,7 +73,7 @@ fn keep_of(end: &TaskEnd) -> Duration {
     Duration::from_hours(24 * days)
 }
 
-/// The end with this number, for a store that is filled by recording them.
+/// The end with this number, for a store that is filled by recording ends.
 #[must_use]
 pub fn end(number: u64) -> TaskEnd {
     let mut end = end_of(number * 7919 % SHAPES);
@@ -95,7 +98,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Rows of a table: number, state, for how long it is kept in milliseconds, and both parts of what is stored, each between these.
+/// The rows of a table: number, state, how long the end is kept in milliseconds, and both parts of the stored
+/// bytes, each between these quotes.
 fn rows(quotes: (&str, &str)) -> String {
     let row = |number| {
         let Shape { state, keep, head, tail } = shape(number);
@@ -105,11 +109,13 @@ fn rows(quotes: (&str, &str)) -> String {
     (0..SHAPES).map(row).collect::<Vec<_>>().join(",\n")
 }
 
-/// Fills a file of `anyqueue-sqlite` that nobody else has open with so many ends, up to a second before now. Without a journal, as nobody needs the file
-/// after a crash: it takes its own size on the disk, and no more.
+/// SQL that fills a file of `anyqueue-sqlite` that nobody else has open with this many ends, up to a second
+/// before now. It uses no journal, since nobody needs the file after a crash, so it takes no more disk space
+/// than the file itself.
 #[must_use]
 pub fn sqlite(count: u64) -> String {
-    // The last is the newest, so that each index grows at its end. Ids are those of version 7, with the same order.
+    // The last one is the newest, so that each index grows at its end. Ids are those of version 7, in the
+    // same order.
     format!(
         "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
         CREATE TEMP TABLE shape (n INTEGER PRIMARY KEY, state INTEGER, keep_ms INTEGER, head BLOB, tail BLOB);
@@ -128,14 +134,15 @@ pub fn sqlite(count: u64) -> String {
     )
 }
 
-/// The same for a schema of `anyqueue-postgres`.
+/// Like [`sqlite`], for a schema of `anyqueue-postgres`.
 #[must_use]
 pub fn postgres(schema: &str, count: u64) -> String {
     into_postgres(schema, count, &format!("{schema}.ended_now() - 1000"), STEP_MS * 1000, "s.keep_ms")
 }
 
-/// So many ends in a schema of `anyqueue-postgres` that have just lapsed, all in one of the tables that are emptied at once: kept for a day, they were
-/// to lapse within the last stretch of three hours.
+/// SQL that stores this many ends in a schema of `anyqueue-postgres` that have just expired, all in one of
+/// the tables that are emptied at once: they were kept for a day, and expired within the last period of three
+/// hours.
 #[must_use]
 pub fn lapsed_in_postgres(schema: &str, count: u64) -> String {
     let newest = format!("{schema}.ended_now() / 10800000 * 10800000 - 1 - 86400000");

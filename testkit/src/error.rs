@@ -1,9 +1,9 @@
-//! What can go wrong with a server of one's own.
+//! What can go wrong with a private server.
 
 use std::io;
 use std::time::Duration;
 
-/// What the functions of this crate return.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a server could not be started, stopped or signalled.
@@ -15,30 +15,30 @@ pub enum Error {
     Missing {
         /// The program's name.
         program: &'static str,
-        /// How to get it.
+        /// How to install it.
         install: &'static str,
     },
-    /// The server ended, or was not ready in time. It does not run any more.
+    /// The server ended, or was not ready in time. It is no longer running.
     #[error("{program} did not start: {reason}; the end of its log:\n{log}")]
     Start {
         /// The program's name.
         program: &'static str,
-        /// What was seen.
+        /// What happened.
         reason: String,
         /// The last lines that it wrote.
         log: String,
     },
-    /// The server was asked to stop and did not. It runs on.
+    /// The server was asked to stop and did not. It is still running.
     #[error("{program} did not stop within {limit:?}; the end of its log:\n{log}")]
     Stop {
         /// The program's name.
         program: &'static str,
-        /// How long it was given.
+        /// How long it was given to stop.
         limit: Duration,
         /// The last lines that it wrote.
         log: String,
     },
-    /// Processes outlived a signal that none can refuse.
+    /// Processes survived a signal that no process can ignore.
     #[error("{program} did not obey {signal} within {limit:?}")]
     Signal {
         /// The program's name.
@@ -48,7 +48,7 @@ pub enum Error {
         /// How long it was given.
         limit: Duration,
     },
-    /// There is no such server at the moment: it was stopped or killed.
+    /// The server is not running: it was stopped or killed.
     #[error("{program} does not run")]
     Down {
         /// The program's name.
@@ -69,12 +69,12 @@ pub enum Error {
     Io {
         /// What was tried.
         doing: String,
-        /// What it answered.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// Says what was tried when the system refused it.
+/// Adds to an error of the system what was tried.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }

@@ -1,8 +1,9 @@
 //! Private servers and a fault proxy, for tests of queue backends.
 //!
-//! A test of a backend should talk to the real server, and see it die. This crate starts servers as child processes on free
-//! loopback ports with their data in temporary folders, so that a test can stop, kill, freeze and restart them beside anything
-//! else on the machine. And it has a TCP proxy that does to connections what networks do.
+//! A test of a backend should talk to the real server, and see it die. This crate starts servers as child
+//! processes on free loopback ports, with their data in temporary folders, so that a test can stop, kill,
+//! freeze and restart them without touching anything else on the machine. It also has a TCP proxy that does
+//! to connections what networks do.
 //!
 //! ```
 //! use anyqueue_testkit::{Direction, Fault, Proxy, Redis, start_if_installed};
@@ -41,15 +42,15 @@
 //! | [`Ministack`] | stands in for Amazon SQS | `http://127.0.0.1:…`, the client's endpoint |
 //! | [`Chromedriver`] | drives Chromium, for tests of pages | `http://127.0.0.1:…`, the endpoint of `WebDriver` |
 //!
-//! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`]: how it is found, started,
-//! asked whether it is ready, and stopped. The source of [`Redis`] is an example of a hundred lines; [`find_program`], [`run_helper`],
-//! [`version_of`] and [`expect_answer`] are what it is made of.
+//! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`], which says
+//! how to find it, start it, ask whether it is ready, and stop it. The source of [`Redis`] is an example of a
+//! hundred lines; it is built with [`find_program`], [`run_helper`], [`version_of`] and [`expect_answer`].
 //!
 //! # One server per test binary
 //!
-//! A start takes from 20 milliseconds (Redis) to six seconds (`RabbitMQ`), so let the tests of a binary share one, each with
-//! a namespace of its own, and give a test that kills it a server for itself. A [`Server`] belongs to no runtime and
-//! can live in a static:
+//! A start takes from 20 milliseconds (Redis) to six seconds (`RabbitMQ`), so let the tests of a binary share
+//! a server, each with a namespace of its own, and give a test that kills its server one for itself. A
+//! [`Server`] is not bound to a runtime and can live in a static:
 //!
 //! ```
 //! use anyqueue_testkit::{Provided, Redis, Result, provide};
@@ -62,32 +63,34 @@
 //! }
 //! ```
 //!
-//! [`provide`] takes a server that already runs, if the environment names one:
+//! [`provide`] uses a server that is already running, if the environment names one:
 //!
 //! | variable | points to |
 //! |---|---|
 //! | `ANYQUEUE_TEST_POSTGRES_URL`, `ANYQUEUE_TEST_PGBOUNCER_URL`, `ANYQUEUE_TEST_REDIS_URL`, `ANYQUEUE_TEST_AMQP_URL`, `ANYQUEUE_TEST_SQS_URL`, `ANYQUEUE_TEST_WEBDRIVER_URL` | a server to use instead of a private one |
 //! | `CI`, `ANYQUEUE_REQUIRE_SERVERS` | if set, a server that is not installed is an error, not a notice |
 //!
-//! Where each test is a process of its own, start the servers once. `anyqueue-testkit redis postgres` prints the variables
-//! and keeps the servers until it is interrupted.
+//! If each test is a process of its own, start the servers once: `anyqueue-testkit redis postgres` prints the
+//! variables and keeps the servers running until it is interrupted.
 //!
 //! # The conformance suite over a server
 //!
-//! With the feature `harness`, `harness::ServerHarness` runs the suite of `anyqueue-conformance` over a backend with a server; the
-//! adapter tells it, as a `harness::ServerBackend`, which program that is and how a client is opened.
+//! With the feature `harness`, `harness::ServerHarness` runs the suite of `anyqueue-conformance` over a
+//! backend with a server. The adapter implements `harness::ServerBackend`, which says what program the server
+//! is and how to open a client.
 //!
 //! # Spans and logs
 //!
-//! With the feature `recorder`, `recorder::Recorder` writes down what a program under test tells of by `tracing`.
+//! With the feature `recorder`, `recorder::Recorder` records the spans and events that a program under test
+//! emits with `tracing`.
 //!
 //! # What is left behind
 //!
-//! Nothing. When a [`Server`] is dropped, or its process exits, crashes or is killed, a small shell process that waits at the
-//! other end of a pipe kills all that belongs to the server and removes its data.
+//! Nothing. When a [`Server`] is dropped, or its process exits, crashes or is killed, a small shell process
+//! that waits at the other end of a pipe kills everything that belongs to the server and removes its data.
 //!
-//! The servers run on Linux: their processes are found in `/proc`. Where tests run as root, `PostgreSQL` and `PgBouncer`, which
-//! refuse to, run under the account `postgres`.
+//! The servers run on Linux: their processes are found in `/proc`. If tests run as root, `PostgreSQL` and
+//! `PgBouncer`, which refuse to run as root, run under the account `postgres`.
 
 #![forbid(unsafe_code)]
 

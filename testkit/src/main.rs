@@ -1,4 +1,5 @@
-//! Starts private servers, prints the variables that point suites at them, and keeps them until it is told to stop.
+//! Starts private servers, prints the variables that point suites at them, and keeps them until it is
+//! interrupted.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -43,7 +44,7 @@ async fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the server of this name, and returns it with the variable that it is to be known by.
+/// Starts the server of this name, and returns it with the variable that announces it.
 async fn start(name: &str) -> Option<Result<(&'static str, Server), Error>> {
     Some(match name {
         "postgres" => known(Postgres::new()).await,

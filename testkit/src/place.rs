@@ -1,4 +1,4 @@
-//! Where a server lives: its folder, its ports, the account it runs under.
+//! Where a server lives: its folder, its ports, and the account that it runs under.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use std::process::Command;
 use crate::error::{Doing, Error, Result};
 use crate::port::Port;
 
-/// How much of the end of a log goes into an error.
+/// How many bytes of the end of a log an error contains.
 const LOG_TAIL_BYTES: usize = 4096;
 
-/// Where one server lives, from its start to the removal of its data. Restarts keep it.
+/// Where one server lives, from its start to the removal of its data. Restarts do not change it.
 #[derive(Debug)]
 pub struct Place {
     dir: PathBuf,
@@ -21,7 +21,7 @@ pub struct Place {
     account: Option<Account>,
 }
 
-/// A user of this machine.
+/// A user account of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Account {
     uid: u32,
@@ -29,8 +29,8 @@ struct Account {
 }
 
 impl Place {
-    /// Takes over the folder: who removes it is the caller's to arrange. The account is needed where the tests run as root;
-    /// `missing` says what to do if there is none of that name.
+    /// Takes over the folder; the caller must arrange for its removal. The account is needed if the tests run
+    /// as root; `missing` makes the error for the case that there is no account of that name.
     pub(crate) fn new(
         dir: PathBuf,
         ports: usize,
@@ -50,12 +50,12 @@ impl Place {
         Ok(Self { dir, ports, account })
     }
 
-    /// The folder for all that the server writes. It is removed with the server.
+    /// The folder for everything that the server writes. It is removed with the server.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where the server is to listen: its first port, on the loopback interface.
+    /// The address that the server must listen on: its first port, on the loopback interface.
     pub fn addr(&self) -> SocketAddr {
         self.port(0)
     }
@@ -63,14 +63,15 @@ impl Place {
     /// The address with the port of this index, below [`Program::ports`](crate::Program::ports).
     ///
     /// # Panics
-    /// If the program did not ask for that many.
+    /// If the program did not ask for that many ports.
     pub fn port(&self, index: usize) -> SocketAddr {
         let port = self.ports.get(index).map(Port::addr);
         port.unwrap_or_else(|| panic!("port {index} of a program that asked for {}", self.ports.len()))
     }
 
-    /// A command that runs in the folder and, where the tests run as root and the program must not, under its account.
-    /// Its temporary files lie there too: ministack has one with its process number, which it would leave to others.
+    /// Makes a command that runs in the folder and, if the tests run as root and the program must not, under
+    /// its account. Its temporary files are in that folder too: ministack has one named after its process id,
+    /// which it would leave behind for others.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir(&self.dir).env("TMPDIR", &self.dir);
@@ -95,7 +96,7 @@ impl Place {
         Ok(path)
     }
 
-    /// What the server writes to its standard output and error, over all its starts.
+    /// The file with everything that the server writes to its standard output and error, in all its runs.
     pub(crate) fn log(&self) -> PathBuf {
         self.dir.join("server.log")
     }

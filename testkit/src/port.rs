@@ -1,18 +1,18 @@
-//! A loopback port that stays ours while nobody listens on it.
+//! A loopback port that stays reserved while nobody listens on it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that may wait to be accepted.
+/// How many connections may wait to be accepted.
 const BACKLOG: u32 = 128;
 
 /// A free port on 127.0.0.1.
 ///
-/// To take a number and let go of it leaves a gap in which another process can get it, at the first start and at each
-/// restart. So a socket stays bound to it that never listens: the system then hands the port to nobody, while a server
-/// that sets `SO_REUSEADDR`, as servers do, can bind and listen beside it.
+/// Choosing a port and releasing it leaves a gap in which another process can get it, at the first start and
+/// at each restart. So a socket that never listens stays bound to the port: the system then gives the port to
+/// nobody else, while a server that sets `SO_REUSEADDR`, as servers do, can still bind it and listen.
 #[derive(Debug)]
 pub(crate) struct Port {
     addr: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn reserve() -> io::Result<Self> {
         let keeper = TcpSocket::new_v4()?;
-        // Without `SO_REUSEADDR`, so that it cannot be given one that somebody else keeps in the same way.
+        // Without `SO_REUSEADDR`, so that it cannot get a port that somebody else keeps in the same way.
         keeper.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         keeper.set_reuseaddr(true)?;
         Ok(Self { addr: keeper.local_addr()?, _keeper: keeper })
@@ -32,7 +32,7 @@ impl Port {
         self.addr
     }
 
-    /// Listens on it; again, after an earlier listener was dropped.
+    /// Listens on the port, again if an earlier listener was dropped.
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;

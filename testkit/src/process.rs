@@ -1,4 +1,4 @@
-//! The processes of a running server: all of them, also those that left its process group.
+//! The processes of a running server: all of them, including those that left its process group.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -10,26 +10,27 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::{Doing, Result};
 
-/// How often the system is asked how its processes are.
+/// How often to check the state of processes.
 const POLL: Duration = Duration::from_millis(1);
-/// How long a dead leader's entry may take to be collected.
+/// How long collecting the entry of a dead leader may take.
 const COLLECT_LIMIT: Duration = Duration::from_secs(30);
 
-/// A server's first process, the leader of its process group, and what descends from it.
+/// A server's first process, which leads its process group, and its descendants.
 ///
-/// The group alone is not enough: each backend of PostgreSQL makes a session and a group of its own, and goes on serving
-/// when only the group is stopped.
+/// The group alone is not enough: each backend of PostgreSQL makes a session and a group of its own, and
+/// continues to serve if only the group is stopped.
 #[derive(Debug)]
 pub(crate) struct Process {
     leader: Child,
 }
 
-/// Processes did not do in time what they were signalled to do.
+/// Processes did not do in time what a signal told them to do.
 #[derive(Debug)]
 pub(crate) struct TooLate;
 
 impl Process {
-    /// Starts the command as the leader of a new process group, so that a key press in the terminal does not reach it.
+    /// Starts the command as the leader of a new process group, so that a key press in the terminal does not
+    /// reach it.
     pub(crate) fn spawn(mut command: Command, log: &File) -> Result<Self> {
         let log = |what: &str| log.try_clone().doing(|| format!("open the log for {what}"));
         command.stdin(Stdio::null()).stdout(log("output")?).stderr(log("errors")?).process_group(0);
@@ -42,7 +43,7 @@ impl Process {
         Pid::from_child(&self.leader)
     }
 
-    /// How the leader ended, if it did. It is not collected, so that its number is nobody else's.
+    /// How the leader ended, if it did. The leader is not collected, so that nobody else gets its process id.
     pub(crate) fn ended(&self) -> Option<String> {
         let ask = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.leader()), ask).ok().flatten()?;
@@ -53,7 +54,7 @@ impl Process {
         })
     }
 
-    /// Asks the leader to stop, and waits until it and all others are gone.
+    /// Asks the leader to stop, and waits until it and all other processes are gone.
     pub(crate) async fn stop(&mut self, signal: Signal, limit: Duration) -> Result<(), TooLate> {
         let deadline = Instant::now() + limit;
         let pids = self.tree();
@@ -66,7 +67,7 @@ impl Process {
         Ok(())
     }
 
-    /// Stops every process where it is, and returns which these are.
+    /// Stops every process where it is, and returns the stopped processes.
     pub(crate) async fn freeze(&self, limit: Duration) -> Result<Vec<Pid>, TooLate> {
         let deadline = Instant::now() + limit;
         loop {
@@ -75,14 +76,14 @@ impl Process {
                 send(*pid, Signal::STOP);
             }
             until(deadline, || pids.iter().all(|pid| frozen(*pid))).await?;
-            // What is frozen makes no more children. Any that are new were made before.
+            // Frozen processes make no more children. Any new ones were made before.
             if self.tree().iter().all(|pid| pids.contains(pid)) {
                 return Ok(pids);
             }
         }
     }
 
-    /// Lets every process go on.
+    /// Lets every process continue.
     pub(crate) fn thaw(&self) {
         for pid in self.tree() {
             send(pid, Signal::CONT);
@@ -97,8 +98,8 @@ impl Process {
         Ok(())
     }
 
-    /// The leader, its process group, and all that descends from it. Children of a dead parent are seen only if they
-    /// are of the group.
+    /// The leader, its process group, and all their descendants. Children of a dead parent are found only if
+    /// they belong to the group.
     fn tree(&self) -> Vec<Pid> {
         let all = running();
         let leader = self.leader();
@@ -115,7 +116,7 @@ impl Process {
         }
     }
 
-    /// Takes the dead leader out of the system's table.
+    /// Removes the dead leader from the system's table.
     fn collect(&mut self) {
         let deadline = std::time::Instant::now() + COLLECT_LIMIT;
         while matches!(self.leader.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
@@ -125,7 +126,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Its killing is the reaper's work, which is done by now.
+    /// Killing it is the reaper's work, which is done by now.
     fn drop(&mut self) {
         self.collect();
     }
@@ -153,7 +154,7 @@ async fn until(deadline: Instant, mut met: impl FnMut() -> bool) -> Result<(), T
     Ok(())
 }
 
-/// What the system tells about a process, or about one of its threads.
+/// What the system reports about a process, or about one of its threads.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     pid: Pid,
@@ -171,7 +172,7 @@ fn entries(folder: &str) -> Vec<Entry> {
     folders.filter_map(|folder| parse(&fs::read_to_string(folder.path().join("stat")).ok()?)).collect()
 }
 
-/// Reads `pid (name) state parent group …`, where the name may hold anything, also brackets and spaces.
+/// Reads `pid (name) state parent group …`, where the name may contain anything, even parentheses and spaces.
 fn parse(stat: &str) -> Option<Entry> {
     let pid = stat.split(' ').next()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -186,7 +187,7 @@ fn frozen(pid: Pid) -> bool {
     threads.iter().all(|thread| matches!(thread.state, 'T' | 't' | 'Z' | 'X'))
 }
 
-/// Whether it has ended. Its entry may stay until its parent takes note.
+/// Whether the process has ended. Its entry may stay until its parent collects it.
 fn gone(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     stat.as_deref().and_then(parse).is_none_or(|entry| matches!(entry.state, 'Z' | 'X'))

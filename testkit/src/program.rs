@@ -1,4 +1,4 @@
-//! What there is to know about a server program.
+//! What this crate needs to know about a server program.
 
 use std::fmt;
 use std::io;
@@ -14,29 +14,29 @@ use crate::place::Place;
 /// How long a helper program such as `initdb` may take.
 const HELPER_LIMIT: Duration = Duration::from_mins(1);
 
-/// A server program: how it is found, started, asked whether it is ready, and stopped.
+/// A server program: how to find it, start it, ask whether it is ready, and stop it.
 ///
-/// [`Server`](crate::Server) does the rest. The implementations of this crate are examples for other servers: Redis is
-/// the shortest.
+/// [`Server`](crate::Server) does the rest. The implementations in this crate are examples for other servers;
+/// Redis is the shortest.
 #[async_trait]
 pub trait Program: fmt::Debug + Send + Sync + 'static {
-    /// The program's name, as errors give it.
+    /// The program's name, for errors.
     fn name(&self) -> &'static str;
 
-    /// What to do on a machine without it.
+    /// How to install the program.
     fn install(&self) -> &'static str {
         "run `cargo xtask setup`"
     }
 
-    /// The environment variable whose URL, if set, is used instead of a server of one's own.
+    /// The environment variable whose URL, if set, is used instead of a private server.
     fn variable(&self) -> &'static str;
 
-    /// The account to run under where the tests run as root: for servers that refuse to be root.
+    /// The account to run under if the tests run as root, for servers that refuse to run as root.
     fn account(&self) -> Option<&'static str> {
         None
     }
 
-    /// How many ports it needs. Clients are expected on the first.
+    /// How many ports the server needs. The first is the one for clients.
     fn ports(&self) -> usize {
         1
     }
@@ -47,36 +47,37 @@ pub trait Program: fmt::Debug + Send + Sync + 'static {
     /// [`Error::Missing`] if it is not installed.
     async fn version(&self) -> Result<String>;
 
-    /// Makes what the server needs before it starts for the first time.
+    /// Prepares what the server needs before it starts for the first time.
     ///
     /// # Errors
-    /// If that fails; the server is then not started.
+    /// If that fails. The server is then not started.
     async fn prepare(&self, place: &Place) -> Result<()> {
         let _ = place;
         Ok(())
     }
 
-    /// The command that runs the server in the foreground until it is signalled, with its data in [`Place::dir`]. Make
-    /// it with [`Place::command`]. Its standard input, output and error are set by the caller.
+    /// Returns the command that runs the server in the foreground until it is signalled, with its data in
+    /// [`Place::dir`]. Make it with [`Place::command`]. The caller sets its standard input, output and error.
     ///
     /// # Errors
     /// [`Error::Missing`] if the program is not installed.
     fn command(&self, place: &Place) -> Result<Command>;
 
-    /// Asks the server once whether it serves clients. An error means "not yet"; so does an answer that takes more than
-    /// a second.
+    /// Asks the server once whether it serves clients. An error means "not yet", and so does an answer that
+    /// takes more than five seconds.
     ///
     /// # Errors
-    /// If it does not serve.
+    /// If it does not serve clients.
     async fn ready(&self, place: &Place) -> io::Result<()>;
 
-    /// The signal at which the server closes its files in order, without waiting for its clients to go.
+    /// The signal at which the server closes its files in an orderly way, without waiting for its clients to
+    /// leave.
     fn stop_signal(&self) -> StopSignal {
         StopSignal::Terminate
     }
 
-    /// A shell script that frees what the server may have left outside of its folder, which is its first argument. Runs
-    /// when the server's processes are gone for good and the folder is still there.
+    /// A shell script that frees what the server may have left outside of its folder, which is the script's
+    /// first argument. It runs when the server's processes are gone for good and the folder is still there.
     fn clean_up(&self) -> &'static str {
         ""
     }
@@ -95,7 +96,7 @@ pub enum StopSignal {
     Interrupt,
 }
 
-/// The program of this name in the `PATH`, or else in one of the folders.
+/// Finds the program of this name in the `PATH`, or else in one of the folders.
 pub fn find_program(name: &str, folders: &[&Path]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<_> = std::env::split_paths(&path).collect();
@@ -103,8 +104,8 @@ pub fn find_program(name: &str, folders: &[&Path]) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// Runs a helper program to its end and returns its standard output. It is killed when it takes more than a minute, or
-/// when the future is dropped.
+/// Runs a helper program to its end and returns its standard output. The program is killed if it takes more
+/// than a minute, or if the future is dropped.
 ///
 /// # Errors
 /// If it cannot be run, fails, or takes too long.
@@ -127,17 +128,17 @@ pub async fn run_helper(command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The version that a program tells when it is run with `--version`; empty if it tells none.
+/// The version that a program prints when it is run with `--version`; empty if it prints none.
 ///
 /// # Errors
-/// As of [`run_helper`].
+/// As [`run_helper`].
 pub async fn version_of(program: &Path) -> Result<String> {
     let mut command = Command::new(program);
     command.arg("--version");
     Ok(version_in(&run_helper(command).await?).unwrap_or_default())
 }
 
-/// The version in what a program says about itself: the first word that begins with a digit, after `v=` or by itself.
+/// Finds the version in a program's output: the first word that begins with a digit, possibly after `v=`.
 fn version_in(text: &str) -> Option<String> {
     let words = text.split_whitespace().map(|word| word.strip_prefix("v=").unwrap_or(word));
     words.map(str::to_owned).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))

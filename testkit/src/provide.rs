@@ -1,4 +1,4 @@
-//! Which server a test binary uses: one that already runs, one of its own, or none.
+//! Which server a test binary uses: one that is already running, a private one, or none.
 
 use std::env;
 use std::io::Write as _;
@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 use crate::program::Program;
 use crate::server::Server;
 
-/// What a suite can run against.
+/// The server that a suite runs against, if any.
 #[derive(Debug)]
 pub enum Provided {
-    /// A server of our own: it can be killed and frozen.
+    /// A private server, which can be killed and frozen.
     Private(Box<Server>),
-    /// A server that somebody else runs, at this URL. Cases that need its death are not applicable.
+    /// A server that somebody else runs, at this URL. Cases that must kill the server do not apply.
     Running(String),
-    /// This machine lacks the program. That was said on standard error; the suite cannot run.
+    /// This machine lacks the program. That was reported on standard error; the suite cannot run.
     Nothing,
 }
 
@@ -28,7 +28,7 @@ impl Provided {
         }
     }
 
-    /// The server, if it is ours.
+    /// The server, if it is a private one.
     pub fn server(&self) -> Option<&Server> {
         match self {
             Self::Private(server) => Some(server),
@@ -37,11 +37,11 @@ impl Provided {
     }
 }
 
-/// The server that the environment points to, in the program's [`variable`](Program::variable); else a private one, as
-/// [`start_if_installed`].
+/// Returns the server that the environment names in the program's [`variable`](Program::variable), or else
+/// starts a private one like [`start_if_installed`].
 ///
 /// # Errors
-/// As of [`start_if_installed`].
+/// As [`start_if_installed`].
 pub async fn provide(program: impl Program) -> Result<Provided> {
     match env::var(program.variable()) {
         Ok(url) if !url.is_empty() => Ok(Provided::Running(url)),
@@ -51,27 +51,28 @@ pub async fn provide(program: impl Program) -> Result<Provided> {
     }
 }
 
-/// Starts a private server. Where the program is not installed: if the variable `CI` or `ANYQUEUE_REQUIRE_SERVERS` is set,
-/// this is an error; otherwise it says "not run" on standard error, past the capture of tests' output, and returns `None`.
+/// Starts a private server. If the program is not installed and the variable `CI` or
+/// `ANYQUEUE_REQUIRE_SERVERS` is set, this is an error; otherwise it writes "NOT RUN" to standard error,
+/// bypassing the capture of tests' output, and returns `None`.
 ///
 /// # Errors
-/// As of [`Server::start`].
+/// As [`Server::start`].
 pub async fn start_if_installed(program: impl Program) -> Result<Option<Server>> {
     or_notice(Server::start(program).await)
 }
 
-/// What was started, or `None` with a notice where its program is not installed.
+/// Returns the server, or `None` with a notice if its program is not installed.
 pub(crate) fn or_notice<S>(started: Result<S>) -> Result<Option<S>> {
     let required = is_set("CI") || is_set("ANYQUEUE_REQUIRE_SERVERS");
     let (answer, notice) = judge(started, required)?;
     if let Some(notice) = notice {
-        // If standard error is closed there is nobody to tell.
+        // If standard error is closed, there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "{notice}");
     }
     Ok(answer)
 }
 
-/// What to answer, and what to say.
+/// What to return, and what to report.
 fn judge<S>(started: Result<S>, required: bool) -> Result<(Option<S>, Option<String>)> {
     match started {
         Ok(server) => Ok((Some(server), None)),

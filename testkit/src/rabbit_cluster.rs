@@ -7,21 +7,22 @@ use crate::server::Server;
 
 const NODES: usize = 3;
 
-/// Three nodes, so that a quorum queue has a copy on each and survives the loss of one. Each is a [`Server`], to be killed, frozen
-/// and started again.
+/// Three nodes, so that a quorum queue has a copy on each and survives the loss of one. Each is a [`Server`],
+/// which a test can kill, freeze and restart.
 #[derive(Debug)]
 pub struct RabbitCluster {
     nodes: Vec<Server>,
     url: String,
-    /// Nodes go first when dropped.
+    /// The nodes are dropped first.
     _port_mapper: Server,
 }
 
 impl RabbitCluster {
-    /// Starts the nodes one after the other, with these settings each; the later ones join the first. Takes some twenty seconds.
+    /// Starts the nodes one after the other, each with these settings; the later ones join the first. Takes
+    /// about twenty seconds.
     ///
     /// # Errors
-    /// As of [`Server::start`].
+    /// As [`Server::start`].
     pub async fn start(rabbit: RabbitMq) -> Result<Self> {
         let port_mapper = Server::start(Epmd).await?;
         let mut nodes: Vec<Server> = Vec::new();
@@ -35,15 +36,16 @@ impl RabbitCluster {
         Ok(Self { nodes, url, _port_mapper: port_mapper })
     }
 
-    /// The same; `None` where RabbitMQ is not installed, which is told as [`start_if_installed`](crate::start_if_installed) does.
+    /// Like [`start`](Self::start), but returns `None` if RabbitMQ is not installed, with a notice as from
+    /// [`start_if_installed`](crate::start_if_installed).
     ///
     /// # Errors
-    /// As of [`start_if_installed`](crate::start_if_installed).
+    /// As [`start_if_installed`](crate::start_if_installed).
     pub async fn start_if_installed(rabbit: RabbitMq) -> Result<Option<Self>> {
         or_notice(Self::start(rabbit).await)
     }
 
-    /// How clients reach it: `amqp://…`, with all nodes.
+    /// The URL at which clients reach the cluster: `amqp://…`, with all nodes.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -53,11 +55,11 @@ impl RabbitCluster {
         &self.nodes
     }
 
-    /// The place among [`nodes`](Self::nodes) of the one that leads this quorum queue of the virtual host `/`; `None` if there is no
-    /// such queue.
+    /// Returns the index in [`nodes`](Self::nodes) of the leader of this quorum queue of the virtual host
+    /// `/`; `None` if there is no such queue.
     ///
     /// # Errors
-    /// As of [`RabbitMq::control`].
+    /// As [`RabbitMq::control`].
     pub async fn leader_of(&self, queue: &str) -> Result<Option<usize>> {
         let Some(first) = self.nodes.first() else { return Ok(None) };
         let list = ["list_queues", "--quiet", "--no-table-headers", "name", "leader"];

@@ -1,4 +1,4 @@
-//! Ends a server and removes its data when the process that uses it is gone, however it went.
+//! Ends a server and removes its data when the process that uses it is gone, in whatever way.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,14 +11,14 @@ use rustix::process::Pid;
 
 use crate::error::{Doing, Result};
 
-/// How long the work of the script may take. It is done in milliseconds, or when the last process that dies has been given time
-/// to: on a machine that does much else, many seconds later.
+/// How long the work of the script may take. It takes milliseconds, or until the last dying process has got
+/// processor time: on a busy machine, many seconds.
 const LIMIT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(1);
 
-/// Reads from its input which processes there are, one list per line. At the end of the input it kills those of the last
-/// line and removes the folder, trying again for a minute while something dying still writes into it: the processes of PostgreSQL
-/// notice by themselves that their parent is gone, each when it next gets its turn.
+/// Reads from its input which processes there are, one list per line. At the end of the input it kills those
+/// of the last line and removes the folder, trying again for a minute while dying processes still write into
+/// it: the processes of PostgreSQL notice by themselves that their parent is gone, each when it next runs.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 while read -r line; do processes=$line; done
@@ -31,11 +31,12 @@ until rm -rf -- "$1" || [ "$attempts" -ge 300 ]; do
 done
 "#;
 
-/// A small shell process that holds the other end of a pipe. The system closes our end when this process ends: at its
-/// exit, where values in statics are not dropped, and also when it is killed and can do nothing itself.
+/// A small shell process that holds the other end of a pipe. The system closes our end when this process
+/// ends: at its exit, where values in statics are not dropped, and also when it is killed and can do nothing
+/// itself.
 ///
-/// The system has a parent-death signal too. But it comes when the *thread* that started the server ends, which in a
-/// test is at the end of the test, and it reaches one process of several.
+/// The system also has a parent-death signal. But that comes when the *thread* that started the server ends,
+/// which in a test is at the end of the test, and it reaches only one of several processes.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     shell: Child,
@@ -43,7 +44,7 @@ pub(crate) struct Reaper {
 }
 
 impl Reaper {
-    /// From now on the folder will be removed. `clean_up` is a script that runs before.
+    /// Makes sure that the folder will be removed. `clean_up` is a script that runs before that.
     pub(crate) fn start(folder: &Path, clean_up: &str) -> Result<Self> {
         let mut command = Command::new("sh");
         command.args(["-c", SCRIPT, "reaper"]).arg(folder).arg(clean_up);
@@ -55,7 +56,8 @@ impl Reaper {
         Ok(Self { shell, lines })
     }
 
-    /// From now on this process group is to be killed, and these processes, where they have groups of their own.
+    /// From now on this process group has to be killed, and these processes, if they have groups of their
+    /// own.
     pub(crate) fn watch(&mut self, group: Pid, processes: &[Pid]) -> Result<()> {
         let mut line = format!("-{group}");
         for process in processes {
@@ -65,7 +67,7 @@ impl Reaper {
         self.tell(&line)
     }
 
-    /// There is nothing to kill any more.
+    /// From now on there is nothing to kill.
     pub(crate) fn forget(&mut self) -> Result<()> {
         self.tell("")
     }

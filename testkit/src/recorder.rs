@@ -1,4 +1,4 @@
-//! What a program under test told `tracing`, as an application's subscriber would have heard it.
+//! Records what a program under test emits with `tracing`, as an application's subscriber would receive it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// A layer that writes down each span when it is opened, and each event. Clones share what was written.
+/// A layer that records each span when it is opened, and each event. Clones share the records.
 ///
 /// ```
 /// use anyqueue_testkit::recorder::Recorder;
@@ -25,8 +25,9 @@ use tracing_subscriber::layer::{Context, Layer};
 /// assert_eq!(recorder.events()[0].fields["heat"], "high");
 /// ```
 ///
-/// Tracing decides once for the process whether anybody listens to a call site. So a test that must hear something belongs into a
-/// program of its own: a thread without a subscriber that comes there first may decide for all.
+/// Tracing decides once per process whether anybody listens to a call site. So a test that must receive
+/// something needs a program of its own: a thread without a subscriber that gets there first may decide for
+/// all threads.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Arc<Mutex<Vec<Record>>>);
 
@@ -34,9 +35,9 @@ pub struct Recorder(Arc<Mutex<Vec<Record>>>);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Record {
-    /// Its name, target and level, and which of the two it is.
+    /// Its name, target and level, and whether it is a span or an event.
     pub metadata: &'static Metadata<'static>,
-    /// What was told with it, as text.
+    /// Its fields, as text.
     pub fields: BTreeMap<&'static str, String>,
 }
 
@@ -46,7 +47,7 @@ impl Recorder {
         self.those(|metadata| metadata.is_span() && metadata.name() == name)
     }
 
-    /// The events, in their order.
+    /// The events, in order.
     pub fn events(&self) -> Vec<Record> {
         self.those(Metadata::is_event)
     }

@@ -18,8 +18,9 @@ const SLOTS: usize = 16384;
 const FORM_LIMIT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Six servers that form a cluster: three masters, each with a replica that takes over when its master is gone for five seconds
-/// (or `cluster-node-timeout` milliseconds). Each is a [`Server`], to be killed, frozen and started again. Needs Redis 7.
+/// Six servers that form a cluster: three masters, each with a replica that takes over when its master has
+/// been gone for five seconds (or `cluster-node-timeout` milliseconds). Each is a [`Server`], which a test
+/// can kill, freeze and restart. Needs Redis 7.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<Server>,
@@ -27,10 +28,10 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts the servers, with these settings each, and answers when they all know each other.
+    /// Starts the servers, each with these settings, and returns once they all know each other.
     ///
     /// # Errors
-    /// As of [`Server::start`]; or what a node said that did not want to be one.
+    /// As [`Server::start`]; or the reply of a node that refused to join.
     pub async fn start(redis: Redis) -> Result<Self> {
         let redis = redis.cluster_node();
         let mut nodes = Vec::new();
@@ -44,20 +45,22 @@ impl RedisCluster {
         Ok(Self { nodes, url })
     }
 
-    /// The same; `None` where Redis is not installed, which is told as [`start_if_installed`](crate::start_if_installed) does.
+    /// Like [`start`](Self::start), but returns `None` if Redis is not installed, with a notice as from
+    /// [`start_if_installed`](crate::start_if_installed).
     ///
     /// # Errors
-    /// As of [`start_if_installed`](crate::start_if_installed).
+    /// As [`start_if_installed`](crate::start_if_installed).
     pub async fn start_if_installed(redis: Redis) -> Result<Option<Self>> {
         or_notice(Self::start(redis).await)
     }
 
-    /// How clients reach it: `redis-cluster://…`, with all nodes.
+    /// The URL at which clients reach the cluster: `redis-cluster://…`, with all nodes.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The servers. The first three were made masters, the last three their replicas in the same order; a fail-over changes that.
+    /// The servers. The first three started as masters, the last three as their replicas, in the same order;
+    /// a failover changes that.
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
@@ -92,7 +95,7 @@ async fn form(nodes: &[Server]) -> io::Result<()> {
     Ok(())
 }
 
-/// Until each node sees the nodes so.
+/// Waits until each node sees the nodes like this.
 async fn until_each(addrs: &[SocketAddr], seen: impl Fn(&str) -> bool) -> io::Result<()> {
     for addr in addrs {
         until(*addr, "CLUSTER NODES", &seen).await?;

@@ -1,4 +1,4 @@
-//! A server of one's own: its life.
+//! A private server, and its life.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -15,26 +15,27 @@ use crate::process::{Process, TooLate};
 use crate::program::{Program, StopSignal};
 use crate::reaper::Reaper;
 
-/// How long a server may take until it is ready. `RabbitMQ` takes six seconds on a machine that does nothing else, and was
-/// seen to take forty on one with eight tasks per processor.
+/// How long a server may take until it is ready. `RabbitMQ` takes six seconds on an idle machine, and took
+/// forty on one with eight tasks per processor.
 const START_LIMIT: Duration = Duration::from_mins(3);
-/// How long it may take to stop in order.
+/// How long it may take to stop in an orderly way.
 const STOP_LIMIT: Duration = Duration::from_mins(1);
 /// How long the system may take to freeze or kill processes.
 const SIGNAL_LIMIT: Duration = Duration::from_mins(1);
-/// How long one question whether it is ready may take.
+/// How long one check whether it is ready may take.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// The pause between two such questions.
+/// The pause between two checks.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A private server: a child process on a free loopback port with its data in a temporary folder.
 ///
-/// Its address stays the same through [`restart`](Self::restart). When it is dropped, or this process ends in whatever way,
-/// all its processes are killed and its data is removed. Dropping blocks for the milliseconds that this takes.
+/// Its address stays the same through [`restart`](Self::restart). When it is dropped, or when this process
+/// ends in whatever way, all its processes are killed and its data is removed. Dropping blocks for the
+/// milliseconds that this takes.
 ///
-/// It can be shared: its methods wait for one another. It belongs to no runtime, so it can live in a static and serve
-/// tests that have a runtime each. A dropped future leaves a server that [`restart`](Self::restart) or
-/// [`kill`](Self::kill) can still deal with.
+/// It can be shared: its methods wait for one another. It is not bound to a runtime, so it can live in a
+/// static and serve tests that have a runtime each. If a future is dropped, [`restart`](Self::restart) and
+/// [`kill`](Self::kill) still work on the server.
 #[derive(Debug)]
 pub struct Server {
     program: Box<dyn Program>,
@@ -44,7 +45,7 @@ pub struct Server {
     place: Place,
 }
 
-/// The reaper goes first when dropped: it kills, so that the process can be collected.
+/// The reaper is dropped first: it kills the processes, so that the leader can be collected.
 #[derive(Debug)]
 struct State {
     reaper: Reaper,
@@ -52,10 +53,11 @@ struct State {
 }
 
 impl Server {
-    /// Starts a server, and answers when it serves clients.
+    /// Starts a server, and returns once it serves clients.
     ///
     /// # Errors
-    /// [`Error::Missing`] if the program is not installed; otherwise what went wrong, with the end of the server's log.
+    /// [`Error::Missing`] if the program is not installed; otherwise what went wrong, with the end of the
+    /// server's log.
     pub async fn start(program: impl Program) -> Result<Self> {
         let program: Box<dyn Program> = Box::new(program);
         let version = program.version().await?;
@@ -72,27 +74,27 @@ impl Server {
         Ok(server)
     }
 
-    /// How clients reach it.
+    /// The URL at which clients reach the server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where it listens: the place for a [`Proxy`](crate::Proxy) to connect to.
+    /// The address that the server listens on, for a [`Proxy`](crate::Proxy) to connect to.
     pub fn addr(&self) -> SocketAddr {
         self.place.addr()
     }
 
-    /// Another of its ports, as [`Place::port`].
+    /// Another port of the server, as [`Place::port`].
     pub(crate) fn port(&self, index: usize) -> SocketAddr {
         self.place.port(index)
     }
 
-    /// Where it lives.
+    /// The place where the server lives.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The command that it is started with.
+    /// The command that starts the server.
     pub(crate) fn command(&self) -> Result<std::process::Command> {
         self.program.command(&self.place)
     }
@@ -102,24 +104,24 @@ impl Server {
         &self.version
     }
 
-    /// The file with all that the server wrote to its standard output and error.
+    /// The file with everything that the server wrote to its standard output and error.
     pub fn log(&self) -> PathBuf {
         self.place.log()
     }
 
-    /// Asks the server to stop, and waits until all its processes are gone. One that is frozen is thawed for it; one
-    /// that does not run is fine.
+    /// Asks the server to stop, and waits until all its processes are gone. A frozen server is thawed for
+    /// this; a server that is not running is fine.
     ///
     /// # Errors
-    /// [`Error::Stop`] if it takes more than a minute; it then still runs.
+    /// [`Error::Stop`] if it takes more than a minute. The server is then still running.
     pub async fn stop(&self) -> Result<()> {
         self.down(&mut *self.state.lock().await).await
     }
 
-    /// Kills all processes of the server at once, as `kill -9` does. One that does not run is fine.
+    /// Kills all processes of the server at once, as `kill -9` does. A server that is not running is fine.
     ///
     /// # Errors
-    /// [`Error::Signal`] if the system does not do it in time.
+    /// [`Error::Signal`] if the system does not kill them in time.
     pub async fn kill(&self) -> Result<()> {
         let state = &mut *self.state.lock().await;
         if let Some(process) = &mut state.process {
@@ -130,34 +132,35 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the server again on the same data and address, and answers when it serves clients. One that runs is
-    /// stopped before.
+    /// Starts the server again with the same data and address, and returns once it serves clients. A running
+    /// server is stopped first.
     ///
     /// # Errors
-    /// As of [`stop`](Self::stop) and [`start`](Self::start).
+    /// As [`stop`](Self::stop) and [`start`](Self::start).
     pub async fn restart(&self) -> Result<()> {
         let state = &mut *self.state.lock().await;
         self.down(state).await?;
         self.up(state).await
     }
 
-    /// Stops all processes of the server where they are (`SIGSTOP`). Its connections stay, and nothing is answered; the
-    /// system goes on taking new connections and bytes until its buffers are full.
+    /// Stops all processes of the server where they are (`SIGSTOP`). Its connections stay, and nothing is
+    /// answered; the system still accepts new connections and bytes until its buffers are full.
     ///
     /// # Errors
-    /// [`Error::Down`] if it does not run; [`Error::Signal`] if the system does not do it in time.
+    /// [`Error::Down`] if the server is not running; [`Error::Signal`] if the system does not stop them in
+    /// time.
     pub async fn freeze(&self) -> Result<()> {
         let state = &mut *self.state.lock().await;
         let process = state.process.as_ref().ok_or(Error::Down { program: self.program.name() })?;
         let frozen = process.freeze(SIGNAL_LIMIT).await.map_err(|late| self.disobeyed("SIGSTOP", late))?;
-        // What is frozen cannot see that its parent died and go by itself.
+        // A frozen process cannot notice that its parent died, and exit by itself.
         state.reaper.watch(process.leader(), &frozen)
     }
 
-    /// Lets a frozen server go on (`SIGCONT`). One that is not frozen is fine.
+    /// Lets a frozen server continue (`SIGCONT`). A server that is not frozen is fine.
     ///
     /// # Errors
-    /// [`Error::Down`] if it does not run.
+    /// [`Error::Down`] if the server is not running.
     pub async fn thaw(&self) -> Result<()> {
         let state = &mut *self.state.lock().await;
         let process = state.process.as_ref().ok_or(Error::Down { program: self.program.name() })?;

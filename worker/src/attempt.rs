@@ -1,4 +1,4 @@
-//! A failed attempt as a status, for those who run tasks otherwise than by a worker.
+//! A failed attempt as a status, for code that runs tasks without a worker.
 
 use anyqueue::{MessageData, Queue, QueueMessageStatus};
 
@@ -7,11 +7,13 @@ use crate::error::{ErrorClass, TaskError};
 use crate::message::{Failure, FailureKind, TaskHeaders};
 use crate::retry::Retry;
 
-/// How a delivery is settled whose attempt has failed, by the rules of a [`Worker`](crate::Worker): retried after a delay with the attempt in the message's
-/// headers, or poisonous once there are no retries left or none can help. With the number of the attempt, from 1.
+/// Returns how to settle a delivery whose attempt failed, by the rules of a [`Worker`](crate::Worker): the
+/// task is retried after a delay, with the attempt in the message's headers, or it is poisonous because no
+/// retries are left or none can help. Also returns the number of the attempt, from 1.
 ///
-/// For services that hand messages to others. Where the backend cannot keep attempts in the headers, its own count of deliveries says which attempt this is.
-/// The message's [`max_retries`](anyqueue::TaskOptions::max_retries) goes before those of `retry`.
+/// This is for services that hand messages to others. If the backend cannot keep attempts in the headers, its
+/// own count of deliveries determines the number of the attempt. The message's
+/// [`max_retries`](anyqueue::TaskOptions::max_retries) overrides that of `retry`.
 ///
 /// ```
 /// use anyqueue::{MessageData, Queue, QueueMessageStatus};
@@ -56,7 +58,7 @@ pub fn failed_attempt(
             let failure = Failure::new(attempt, kind, queue.clock().wall(), &error.to_string());
             QueueMessageStatus::Postponed { delay, headers: Some(headers.failed(attempt, failure)) }
         }
-        // A count of deliveries that releases do not raise is raised by a failure alone.
+        // This count of deliveries ignores releases, so only a failure raises it.
         (Counting::Failures, _) | (_, None) => QueueMessageStatus::Failed,
         (Counting::Memory, Some(_)) => QueueMessageStatus::postponed(delay),
     };

@@ -7,9 +7,10 @@ use crate::error::{TaskError, TaskResult};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Task<T> {
-    /// What was pushed.
+    /// The payload that was pushed.
     pub payload: T,
-    /// What is known about this task alone: its id, its headers, which attempt it is, and whether it has been lost or cancelled by itself.
+    /// What is known about this one task: its id, its headers, the number of its attempt, and whether this
+    /// task has been lost or cancelled.
     pub context: TaskContext,
 }
 
@@ -21,9 +22,9 @@ impl<T> Task<T> {
 
 /// What a batch handler returns: one [`TaskResult`] for all tasks, or one for each, in order.
 ///
-/// Where the number of results is not that of the tasks, all of them have failed.
+/// If the number of results differs from the number of tasks, all of them fail.
 pub trait IntoBatchResult {
-    /// One result for each of so many tasks.
+    /// Returns one result for each of `tasks` tasks.
     fn into_batch_result(self, tasks: usize) -> Vec<TaskResult>;
 }
 
@@ -39,7 +40,7 @@ impl IntoBatchResult for Vec<TaskResult> {
     }
 }
 
-/// An error is that of all tasks.
+/// An error applies to all tasks.
 impl IntoBatchResult for Result<Vec<TaskResult>, TaskError> {
     fn into_batch_result(self, tasks: usize) -> Vec<TaskResult> {
         self.unwrap_or_else(|error| vec![Err(error); tasks])

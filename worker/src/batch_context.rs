@@ -11,8 +11,9 @@ use crate::stop::{CancelReason, Stop};
 
 /// What a batch handler knows about its batch, and how it learns that it should stop. Cheap to clone.
 ///
-/// It should stop when the batch runs longer than it may, when the worker shuts down, and when every task has been lost or cancelled. Where
-/// only some have been, only their own [`TaskContext`](crate::TaskContext)s say so.
+/// The handler should stop when the batch runs longer than it may, when the worker shuts down, and when every
+/// task has been lost or cancelled. If only some tasks have been lost or cancelled, only their own
+/// [`TaskContext`](crate::TaskContext)s say so.
 #[derive(Clone)]
 pub struct BatchContext(Arc<Inner>);
 
@@ -40,7 +41,7 @@ impl BatchContext {
         &self.0.kind
     }
 
-    /// The partition they were pulled from.
+    /// The partition that the tasks were pulled from.
     pub fn partition(&self) -> &PartitionId {
         &self.0.partition
     }
@@ -50,17 +51,17 @@ impl BatchContext {
         &self.0.queue
     }
 
-    /// The clock of the worker. A test may control it.
+    /// The clock of the worker, which a test may control.
     pub fn clock(&self) -> &Clock {
         self.0.queue.clock()
     }
 
-    /// How much longer the batch may take: the shortest limit of its tasks. `None` without a limit.
+    /// How much longer the batch may take, by the shortest limit of its tasks; `None` without a limit.
     pub fn remaining(&self) -> Option<Duration> {
         self.0.deadline.map(|deadline| deadline.saturating_duration_since(self.clock().now()))
     }
 
-    /// Why the handler should stop, if it should. The first reason stays.
+    /// Why the handler should stop, if it should. The first reason is kept.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         self.0.stop.reason()
     }
@@ -73,7 +74,8 @@ impl BatchContext {
         self.0.stop.asked().await
     }
 
-    /// A token that is cancelled when the handler should stop, for code that takes one. Cancelling it has no effect on the batch.
+    /// A token that is cancelled when the handler should stop, for code that takes one. Cancelling it
+    /// yourself has no effect on the batch.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.0.stop.token().child_token()

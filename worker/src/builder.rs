@@ -1,4 +1,4 @@
-//! How a worker is set up.
+//! How to set up a worker.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -66,15 +66,17 @@ impl Worker {
 }
 
 impl WorkerBuilder {
-    /// Adds a partition to serve. At least one is needed.
+    /// Adds a partition to serve. At least one is required.
     pub fn partition(mut self, partition: Partition) -> Self {
         self.partitions.push(partition);
         self
     }
 
-    /// Adds a handler for the tasks of a kind. Their payload is read as JSON; see [`task`](crate::task) for how to push one.
+    /// Adds a handler for the tasks of a kind. Their payload is read as JSON. To make such a task, use
+    /// [`task`](crate::task).
     ///
-    /// A task whose payload cannot be read is treated like one of an unknown kind: see [`unknown_tasks`](Self::unknown_tasks).
+    /// A task whose payload cannot be read is treated like one of an unknown kind: see
+    /// [`unknown_tasks`](Self::unknown_tasks).
     pub fn handler<T, F, Fut>(self, kind: &str, handler: F) -> Self
     where
         T: DeserializeOwned,
@@ -84,7 +86,7 @@ impl WorkerBuilder {
         self.route(Route::typed(kind, handler))
     }
 
-    /// Adds a handler for the tasks of a kind that reads the payload itself.
+    /// Adds a handler for the tasks of a kind, which reads the payload itself.
     pub fn raw_handler<F, Fut>(self, kind: &str, handler: F) -> Self
     where
         F: Fn(Bytes, TaskContext) -> Fut + Send + Sync + 'static,
@@ -93,11 +95,12 @@ impl WorkerBuilder {
         self.route(Route::raw(kind, handler))
     }
 
-    /// Adds a handler that takes several tasks of a kind at once: those that stand one behind the other at the front of a group, where the
-    /// partition is pulled in [whole groups](Partition::whole_groups). Elsewhere each comes alone. See
-    /// [the crate](crate#batches) for what happens to the tasks of a batch.
+    /// Adds a handler that takes several tasks of a kind at once: those that follow one another at the front
+    /// of a group, if the partition is pulled in [whole groups](Partition::whole_groups). In other partitions
+    /// each task comes alone. See [the crate](crate#batches) for what happens to the tasks of a batch.
     ///
-    /// The tasks come in the group's order. Return one [`TaskResult`] for all of them, or one for each: see [`IntoBatchResult`].
+    /// The tasks come in the order of the group. Return one [`TaskResult`] for all of them, or one for each:
+    /// see [`IntoBatchResult`].
     pub fn batch_handler<T, F, Fut>(self, kind: &str, handler: F) -> Self
     where
         T: DeserializeOwned + 'static,
@@ -108,7 +111,8 @@ impl WorkerBuilder {
         self.route(Route::batch(kind, handler))
     }
 
-    /// Adds a handler for the items of a work set. Its messages are of a kind of their own, `work-set NAME`, which [`Kind`] can limit.
+    /// Adds a handler for the items of a work set. The messages of the set have a kind of their own,
+    /// `work-set NAME`, which [`Kind`] can limit.
     pub fn work_set<S, F, Fut>(mut self, set: WorkSet<S>, handler: F) -> Self
     where
         S: WorkSource,
@@ -133,7 +137,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Adds a handler for the tasks of every other kind, and for messages that name none.
+    /// Adds a handler for the tasks of all other kinds, and for messages that name no kind.
     pub fn any_handler<F, Fut>(mut self, handler: F) -> Self
     where
         F: Fn(Bytes, TaskContext) -> Fut + Send + Sync + 'static,
@@ -145,14 +149,14 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the limits of a kind. The kind needs a handler of its own.
+    /// Sets the limits of a kind. The kind must have a handler of its own.
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kinds.push(kind);
         self
     }
 
-    /// Wraps every run of a handler: for logs, traces and metrics of the application. The wrapper added last is the outermost. Runs of
-    /// [batch handlers](Self::batch_handler) are not wrapped.
+    /// Wraps every run of a handler, for the application's logs, traces and metrics. The wrapper added last
+    /// is the outermost. Runs of [batch handlers](Self::batch_handler) are not wrapped.
     ///
     /// ```
     /// # use anyqueue_worker::{TaskContext, Worker};
@@ -174,102 +178,113 @@ impl WorkerBuilder {
         self
     }
 
-    /// What the worker is called where the [ends of tasks](anyqueue::QueueBuilder::ledger) are kept: 1 to 256 bytes. Default: the name of the machine
-    /// and the number of the process, as `host-4711`.
+    /// Sets the name of the worker, from 1 to 256 bytes. It is stored with the [ends of
+    /// tasks](anyqueue::QueueBuilder::ledger). Default: the name of the machine and the process id, such as
+    /// `host-4711`.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.name = name.into();
         self
     }
 
-    /// How many tasks run at once, at most [`MAX_SLOTS`]. [Heavy ones](Kind::slots) count as several. Nothing is pulled without a free slot. The queue's
-    /// [`max_held`](anyqueue::QueueBuilder::max_held) limits it too. [`Worker::set_slots`] changes it later. Default: 16.
+    /// Sets how many tasks run at once, at most [`MAX_SLOTS`]. [Heavy tasks](Kind::slots) count as several.
+    /// Nothing is pulled without a free slot. The queue's [`max_held`](anyqueue::QueueBuilder::max_held) is a
+    /// further limit. [`Worker::set_slots`] changes the number later. Default: 16.
     pub fn slots(mut self, slots: usize) -> Self {
         self.config.slots = slots;
         self
     }
 
-    /// How many messages are held beyond the slots, so that a slot that frees has its next task at hand. At most [`MAX_SLOTS`].
-    /// Default: 0.
+    /// Sets how many messages the worker holds beyond its slots, so that a slot that becomes free has its
+    /// next task at hand. At most [`MAX_SLOTS`]. Default: 0.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.config.prefetch = messages;
         self
     }
 
-    /// How long a prefetched message waits for a slot before it is released for another worker, uncounted. Default: 10 s.
+    /// Sets how long a prefetched message waits for a slot before it is released for another worker,
+    /// uncounted. Default: 10 s.
     pub fn prefetch_ttl(mut self, ttl: Duration) -> Self {
         self.config.prefetch_ttl = ttl;
         self
     }
 
-    /// How the partitions share the slots. Default: by weight.
+    /// Sets how the partitions share the slots. Default: by weight.
     pub fn sharing(mut self, sharing: Sharing) -> Self {
         self.config.sharing = sharing;
         self
     }
 
-    /// How long one attempt may take. A limit of the partition, kind or message overrides it. Default: no limit but the queue's
-    /// `max_hold`.
+    /// Sets how long one attempt may take. A limit of the partition, kind or message overrides it. Default:
+    /// no limit but the queue's `max_hold`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.config.timeout = Some(timeout);
         self
     }
 
-    /// When failed tasks are retried. A policy of the partition or kind overrides it.
+    /// Sets when failed tasks are retried. A policy of the partition or kind overrides it.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.config.retry = retry;
         self
     }
 
-    /// Whether tasks that timed out are retried like those that failed. Default: no, they go to the dead letters.
+    /// Sets whether tasks that timed out are retried like failed ones. Default: no, they go to the dead
+    /// letters.
     pub fn retry_timeouts(mut self, retry: bool) -> Self {
         self.config.retry_timeouts = retry;
         self
     }
 
-    /// How often a task may be lost with the process that ran it. After that it goes to the dead letters instead of running.
-    /// Default: 5. Where the backend counts releases as deliveries, only the queue's `max_deliveries` limits this.
+    /// Sets how often a task may be lost with the process that runs it. A task that was lost more often goes
+    /// to the dead letters instead of running. Default: 5. If the backend counts releases as deliveries, only
+    /// the queue's `max_deliveries` limits this.
     pub fn max_crashes(mut self, crashes: u32) -> Self {
         self.config.max_crashes = crashes;
         self
     }
 
-    /// What happens to a task of unknown kind, or whose payload cannot be read. It is deferred by `delay`, up to `times`, for a
-    /// worker that knows it. Then it goes to the dead letters. Default: 10 times, 30 s.
+    /// Sets what happens to a task of an unknown kind, or with a payload that cannot be read. The task is
+    /// deferred by `delay`, up to `times` times, for a worker that knows it. Then it goes to the dead
+    /// letters. Default: 10 times, 30 s.
     pub fn unknown_tasks(mut self, times: u32, delay: Duration) -> Self {
         (self.config.max_unknown, self.config.unknown_delay) = (times, delay);
         self
     }
 
-    /// How long a shutdown waits for running tasks (`wait`), and how long they may take to end once they are asked to stop
-    /// (`cancel_grace`). Tasks that do not end are released, uncounted. Default: 25 s and 5 s.
+    /// Sets how long a shutdown waits for running tasks (`wait`), and how long they may take to end once they
+    /// are asked to stop (`cancel_grace`). Tasks that do not end in time are released, uncounted.
+    /// Default: 25 s and 5 s.
     ///
-    /// Releasing what has not started may take another five seconds before, and the last settlements five seconds after. The grace also
-    /// applies to handlers that are asked to stop for any other reason.
+    /// Before that, releasing the messages that have not started may take another five seconds, and so may
+    /// the last settlements afterwards. The grace also applies to handlers that are asked to stop for any
+    /// other reason.
     pub fn drain(mut self, wait: Duration, cancel_grace: Duration) -> Self {
         (self.config.drain, self.config.cancel_grace) = (wait, cancel_grace);
         self
     }
 
-    /// Asked about once a second how much room this machine has for tasks: the slots in use shrink and grow with it. Default: none.
+    /// Sets a governor, which is asked about once a second how much room this machine has for tasks. The
+    /// number of slots in use follows its answer. Default: none.
     pub fn governor(mut self, governor: impl Governor) -> Self {
         self.config.governor = Some(Arc::new(governor));
         self
     }
 
-    /// Asked before tasks are pulled and started, where processes share limits: see [`Permits`]. One is for one worker. Default: none.
+    /// Sets the permits that the worker asks for before it pulls and starts tasks, if processes share limits:
+    /// see [`Permits`]. Use each `Permits` for one worker only. Default: none.
     ///
-    /// Where a limit applies, a pull asks for no more tasks than there are permits. Each task takes one, also in a batch: no
-    /// batch is larger than its partition's limit.
+    /// Where a limit applies, a pull asks for no more tasks than there are permits. Each task takes one, also
+    /// in a batch: no batch is larger than its partition's limit.
     pub fn permits(mut self, permits: impl Permits) -> Self {
         self.config.permits = Some(Arc::new(permits));
         self
     }
 
-    /// Makes the worker. Does no I/O. [`Worker::limitations`] says what the backend cannot provide.
+    /// Builds the worker. Does no I/O. [`Worker::limitations`] lists what the backend cannot provide.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) without a partition, handler or slot, for more than [`MAX_SLOTS`], for a bad
-    /// name, for the same partition or kind twice, and for a lease that the backend cannot keep. The error names every problem.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) without a partition, a handler or a slot, for more
+    /// than [`MAX_SLOTS`], for a bad name, for the same partition or kind twice, and for a lease that the
+    /// backend cannot give. The error lists every problem.
     pub fn build(mut self) -> Result<Worker> {
         let partitions = self.check_partitions()?;
         self.check_handlers(&partitions);
@@ -303,7 +318,7 @@ impl WorkerBuilder {
         Ok(configs)
     }
 
-    /// Retries as new messages need a backend that stores them with the end of the failed one.
+    /// Retries as new messages need a backend that stores them together with the end of the failed message.
     fn check_retries(&mut self, partitions: &[PartitionConfig]) {
         if self.queue.capabilities().successors.is_some() {
             return;
@@ -319,7 +334,7 @@ impl WorkerBuilder {
         }
     }
 
-    /// Whole groups are for batch handlers, which keep their order.
+    /// Whole groups need batch handlers, and retries that keep the order of a group.
     fn check_groups(&mut self, partitions: &[PartitionConfig]) {
         let mut whole = partitions.iter().filter(|partition| partition.group_members > 1).peekable();
         if whole.peek().is_none() {
@@ -345,7 +360,7 @@ impl WorkerBuilder {
     fn check_handlers(&mut self, partitions: &[PartitionConfig]) {
         let mut names = HashSet::new();
         let reserved = partitions.iter().map(|partition| partition.reserve);
-        // What is left to the partition that reserves least.
+        // What is left to the partition with the smallest reserve.
         let free = self.config.slots.saturating_sub(reserved.clone().sum::<usize>());
         let most = free + reserved.min().unwrap_or(0);
         for kind in std::mem::take(&mut self.kinds) {

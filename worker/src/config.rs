@@ -1,4 +1,4 @@
-//! What a worker is set to, checked.
+//! The checked settings of a worker.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use crate::permits::Permits;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 
-/// The most slots, and the most messages held beyond them. Each may hold a message: memory runs out long before.
+/// The largest number of slots, and of messages held beyond them. Each may hold a message: memory runs out
+/// long before.
 pub const MAX_SLOTS: usize = 1_000_000;
-/// Leaves room for the number of the process.
+/// Leaves room for the process id.
 const MAX_HOST_BYTES: usize = 200;
 
-/// A partition that the worker serves: everything checked.
+/// A partition that the worker serves, with everything checked.
 #[derive(Debug)]
 pub(crate) struct PartitionConfig {
     pub(crate) id: PartitionId,
@@ -36,7 +37,7 @@ pub(crate) struct PartitionConfig {
 /// What applies to the whole worker.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// Who it is, where what it ran is asked about.
+    /// The worker's name in the ledger.
     pub(crate) name: Arc<str>,
     pub(crate) slots: usize,
     pub(crate) prefetch: usize,
@@ -86,7 +87,8 @@ impl Default for Config {
     }
 }
 
-/// What a worker of this process is called that was given no [name](crate::WorkerBuilder::name): the machine, and the number of the process.
+/// The default [name](crate::WorkerBuilder::name) of a worker in this process: the name of the machine and
+/// the process id.
 #[must_use]
 pub fn process_name() -> Arc<str> {
     let set = |variable| std::env::var(variable).ok();
@@ -100,11 +102,12 @@ pub fn process_name() -> Arc<str> {
 /// Where the number of failed attempts is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
-    /// In headers, replaced when the message is postponed.
+    /// In headers, which are replaced when the message is postponed.
     Headers,
-    /// In this worker's memory: the backend cannot replace headers, and counts releases as it counts failures.
+    /// In this worker's memory: the backend cannot replace headers, and counts releases as it counts
+    /// failures.
     Memory,
-    /// By the backend, which counts failed deliveries only: a failed task comes back at once.
+    /// By the backend, which counts only failed deliveries: a failed task comes back at once.
     Failures,
 }
 

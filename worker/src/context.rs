@@ -18,14 +18,15 @@ use crate::message::{Failure, history, task};
 use crate::stop::{CancelReason, Stop};
 use crate::successors;
 
-/// The longest [progress](TaskContext::set_progress) that is kept, in bytes.
+/// The longest [progress](TaskContext::set_progress) text that is kept, in bytes.
 pub const MAX_PROGRESS_BYTES: usize = 1024;
 
-/// What a handler knows about its task: the message, which attempt this is, and whether to stop. Cheap to clone.
+/// What a handler knows about its task: the message, which attempt this is, and whether to stop. Cheap to
+/// clone.
 ///
-/// A handler that awaits can be stopped without its help: its future is dropped some seconds after it was asked. To end in order,
-/// await [`cancelled`](Self::cancelled) beside the work. A handler that computes checks [`cancel_reason`](Self::cancel_reason) now
-/// and then.
+/// A handler that awaits can be stopped without its help: its future is dropped some seconds after it was
+/// asked to stop. To end in an orderly way, it awaits [`cancelled`](Self::cancelled) next to its work. A
+/// handler that computes checks [`cancel_reason`](Self::cancel_reason) now and then.
 ///
 /// ```
 /// use anyqueue_worker::{TaskContext, TaskError, TaskResult};
@@ -49,7 +50,7 @@ struct Inner {
     message: MessageData,
     partition: PartitionId,
     attempt: u32,
-    /// How often the task is retried in all.
+    /// How often the task may be retried in total.
     retries: u32,
     delivery_count: Option<u32>,
     /// When the attempt times out.
@@ -61,13 +62,13 @@ struct Inner {
     started_at: Instant,
     progress: Mutex<Option<Arc<str>>>,
     log: Mutex<TaskLog>,
-    /// How far a part of a work set has come by this run.
+    /// The cursor that this run of a part of a work set has reached.
     cursor: Mutex<Option<String>>,
     /// Ends the task if its handler blocks its thread beyond the deadline.
     twin: Option<DeliveryTwin>,
-    /// Whether somebody ends it already.
+    /// Whether the end of the task has been claimed already.
     is_ended: AtomicBool,
-    /// Whether it was seen running when it should have been dropped.
+    /// Whether the task was found running when its handler should have been dropped.
     is_overdue: AtomicBool,
 }
 
@@ -75,9 +76,9 @@ struct Inner {
 pub(crate) enum Role {
     /// The handler runs it alone.
     Alone,
-    /// The first of a batch: it stands for all of them where handlers are counted.
+    /// The first task of a batch: it stands for all of them where handlers are counted.
     First(BatchContext),
-    /// Another one of a batch.
+    /// Any other task of a batch.
     Behind,
 }
 
@@ -126,23 +127,24 @@ impl TaskContext {
         kind(&self.0.message)
     }
 
-    /// The partition it was pulled from.
+    /// The partition that the message was pulled from.
     pub fn partition(&self) -> &PartitionId {
         &self.0.partition
     }
 
-    /// Which attempt this is, from 1. Runs that a shutdown or a crash interrupted do not count.
+    /// The number of this attempt, from 1. Runs that a shutdown or a crash interrupted do not count.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
 
-    /// How often the task is tried again if this attempt and those after it fail; 0: this is the last one. What fails
-    /// [permanently](crate::TaskError::permanent), or times out where that is not retried, is not tried again whatever this says.
+    /// How often the task is retried if this attempt and all later ones fail; 0 if this is the last attempt.
+    /// A task that fails [permanently](crate::TaskError::permanent), or times out where timeouts are not
+    /// retried, is not retried whatever this says.
     pub fn retries_left(&self) -> u32 {
         self.0.retries.saturating_sub(self.0.attempt.saturating_sub(1))
     }
 
-    /// How often the message was delivered, where the backend counts it.
+    /// How often the message has been delivered, if the backend counts it.
     pub fn delivery_count(&self) -> Option<u32> {
         self.0.delivery_count
     }
@@ -157,7 +159,7 @@ impl TaskContext {
         &self.0.queue
     }
 
-    /// The clock of the worker. A test may control it.
+    /// The clock of the worker, which a test may control.
     pub fn clock(&self) -> &Clock {
         self.0.queue.clock()
     }
@@ -167,7 +169,7 @@ impl TaskContext {
         self.0.deadline.map(|deadline| deadline.saturating_duration_since(self.clock().now()))
     }
 
-    /// Makes a task with the trace and the session of this one. Push it with [`queue`](Self::queue).
+    /// Makes a task with the trace context and the session of this one. Push it with [`queue`](Self::queue).
     ///
     /// # Errors
     /// As [`task`].
@@ -182,16 +184,17 @@ impl TaskContext {
         })
     }
 
-    /// Makes a task with the payload, the kind and the options of this one, and another id: for work that regenerates itself, with
-    /// [`then`](Self::then). Its attempts start anew. It has the deduplication key, which it takes over from this task.
+    /// Makes a task with the payload, kind and options of this one and a new id, for work that repeats itself
+    /// by [`then`](Self::then). Its attempts start from zero. It has the same deduplication key, and takes
+    /// the key over from this task.
     pub fn repeat(&self) -> MessageData {
         let headers = successors::fresh(self.0.message.headers());
         successors::copy(&self.0.message).with_headers(headers)
     }
 
-    /// Adds a task that is stored with the end of this one: in one step with it where the backend
-    /// [can](anyqueue::adapter::Capabilities::successors). It is stored only if the handler succeeds and the lease still holds; what a failed
-    /// attempt added is forgotten.
+    /// Adds a task that is stored with the end of this one, in one step where the backend
+    /// [can](anyqueue::adapter::Capabilities::successors) do that. It is stored only if the handler succeeds
+    /// and the lease still holds; what a failed attempt added is discarded.
     ///
     /// ```
     /// use anyqueue_worker::{TaskContext, TaskResult};
@@ -204,7 +207,7 @@ impl TaskContext {
     /// ```
     ///
     /// # Errors
-    /// At once, for what a push would refuse: see [`Queue::check_push`](anyqueue::Queue::check_push).
+    /// At once, for whatever a push would refuse: see [`Queue::check_push`](anyqueue::Queue::check_push).
     /// [`Unsupported`](anyqueue::ErrorKind::Unsupported) where the backend has no successors, and
     /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for more than [`MAX_SUCCESSORS`].
     pub fn then(&self, partition: impl IntoPartitionId, message: MessageData) -> Result<()> {
@@ -225,9 +228,10 @@ impl TaskContext {
         Ok(())
     }
 
-    /// Sets what comes of the task, as JSON: kept with its end where the queue has a [ledger](anyqueue::QueueBuilder::ledger), and read by
-    /// [`Queue::task`](anyqueue::Queue::task) and [`Queue::wait_for`](anyqueue::Queue::wait_for). The last result that is set counts, and only if the
-    /// task ends as done with this attempt. Without a ledger it is checked and forgotten.
+    /// Sets the result of the task, as JSON. If the queue has a [ledger](anyqueue::QueueBuilder::ledger), the
+    /// result is kept with the end of the task; [`Queue::task`](anyqueue::Queue::task) and
+    /// [`Queue::wait_for`](anyqueue::Queue::wait_for) return it. The last result set counts, and only if the
+    /// task succeeds in this attempt. Without a ledger, the result is checked and discarded.
     ///
     /// ```
     /// use anyqueue_worker::{TaskContext, TaskResult};
@@ -239,18 +243,19 @@ impl TaskContext {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if the value cannot be written as JSON, and as
-    /// [`set_result_bytes`](Self::set_result_bytes).
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if the value cannot be written as JSON; otherwise
+    /// as [`set_result_bytes`](Self::set_result_bytes).
     pub fn set_result(&self, result: impl Serialize) -> Result<()> {
         let bytes = serde_json::to_vec(&result)
             .map_err(|error| Error::invalid("the result cannot be written as JSON").with_source(error))?;
         self.set_result_bytes(bytes)
     }
 
-    /// The same with bytes as they are.
+    /// Sets the result of the task as raw bytes; otherwise like [`set_result`](Self::set_result).
     ///
     /// # Errors
-    /// [`TooLarge`](anyqueue::ErrorKind::TooLarge) beyond [`MAX_RESULT_BYTES`]. What was set before stays, and the task goes on.
+    /// [`TooLarge`](anyqueue::ErrorKind::TooLarge) beyond [`MAX_RESULT_BYTES`]. An earlier result is kept,
+    /// and the task continues.
     pub fn set_result_bytes(&self, result: impl Into<Bytes>) -> Result<()> {
         let result = result.into();
         if result.len() > MAX_RESULT_BYTES {
@@ -269,8 +274,9 @@ impl TaskContext {
         self.0.started_at
     }
 
-    /// Says how far the task has come, in words or numbers, for whoever looks at the worker: see the crate `anyqueue-control`. It is kept while the task
-    /// runs, and not longer. Cheap: nothing is sent. A text of more than [`MAX_PROGRESS_BYTES`] is cut.
+    /// Reports how far the task has come, in words or numbers, to whoever looks at the worker: see the crate
+    /// `anyqueue-control`. The text is kept only while the task runs. Cheap: nothing is sent. A text of more
+    /// than [`MAX_PROGRESS_BYTES`] is cut.
     pub fn set_progress(&self, progress: impl AsRef<str>) {
         let progress = progress.as_ref();
         let mut end = progress.len().min(MAX_PROGRESS_BYTES);
@@ -281,14 +287,17 @@ impl TaskContext {
         *self.0.progress.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 
-    /// What [`set_progress`](Self::set_progress) said last in this attempt.
+    /// The last text passed to [`set_progress`](Self::set_progress) in this attempt.
     pub fn progress(&self) -> Option<Arc<str>> {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes something for whoever looks at the task later: kept with its end where the queue has a [ledger](anyqueue::QueueBuilder::ledger), and shown
-    /// by [`Queue::task`](anyqueue::Queue::task) with the time since the attempt began. Cheap: nothing is sent. Each line of the text is one; the last
-    /// ones are kept, at most [`MAX_LOG_BYTES`](anyqueue::MAX_LOG_BYTES) in all. The lines of an attempt that is retried, or whose task becomes a dead letter, are not kept.
+    /// Adds a note for whoever looks at the task later. If the queue has a
+    /// [ledger](anyqueue::QueueBuilder::ledger), the notes are kept with the end of the task, and
+    /// [`Queue::task`](anyqueue::Queue::task) returns them with the time since the attempt began. Cheap:
+    /// nothing is sent. Each line of the text is a note; the last notes are kept, at most
+    /// [`MAX_LOG_BYTES`](anyqueue::MAX_LOG_BYTES) in total. Notes of an attempt that is retried, or whose
+    /// task becomes a dead letter, are not kept.
     ///
     /// ```
     /// use anyqueue_worker::{TaskContext, TaskResult};
@@ -307,7 +316,7 @@ impl TaskContext {
         self.0.log.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
-    /// The message is not done: it goes on after this.
+    /// Notes that the message is not done: its next run starts after this cursor.
     pub(crate) fn go_on_after(&self, cursor: String) {
         *self.0.cursor.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
     }
@@ -324,7 +333,7 @@ impl TaskContext {
         self.0.result.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Why the handler should stop, if it should. The first reason stays.
+    /// Why the handler should stop, if it should. The first reason is kept.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         self.0.stop.reason()
     }
@@ -337,7 +346,8 @@ impl TaskContext {
         self.0.stop.asked().await
     }
 
-    /// A token that is cancelled when the handler should stop, for code that takes one. Cancelling it has no effect on the task.
+    /// A token that is cancelled when the handler should stop, for code that takes one. Cancelling it
+    /// yourself has no effect on the task.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.0.stop.token().child_token()
@@ -347,12 +357,12 @@ impl TaskContext {
         self.0.deadline
     }
 
-    /// Asks the handler to stop. The first reason stays.
+    /// Asks the handler to stop. The first reason is kept.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         self.0.stop.ask(reason, self.clock());
     }
 
-    /// Asks a handler to stop that has run for too long, with its batch if it is part of one.
+    /// Asks a handler that has run for too long to stop, together with its batch if it is part of one.
     pub(crate) fn time_out(&self) {
         if let Role::First(batch) = &self.0.role {
             batch.cancel(CancelReason::Timeout);
@@ -360,27 +370,28 @@ impl TaskContext {
         self.cancel(CancelReason::Timeout);
     }
 
-    /// When it was asked to stop.
+    /// When the handler was asked to stop.
     pub(crate) fn asked_to_stop(&self) -> Option<Instant> {
         self.0.stop.asked_at()
     }
 
-    /// Whether it is up to the caller, and to nobody else, to end the task.
+    /// Claims the end of the task. Returns whether the caller, and nobody else, may end it.
     pub(crate) fn claim_end(&self) -> bool {
         !self.0.is_ended.swap(true, Ordering::SeqCst)
     }
 
-    /// It should have been dropped by now. Returns whether that was so before: what only woke late, as after a pause of the machine, is dropped meanwhile.
+    /// Notes that the handler should have been dropped by now. Returns whether that was noted before: a
+    /// handler that only woke late, as after a pause of the machine, is dropped in between.
     pub(crate) fn is_overdue_still(&self) -> bool {
         self.0.is_overdue.swap(true, Ordering::SeqCst)
     }
 
-    /// A second hand on the delivery, if the task has a deadline and nobody ends it yet.
+    /// A second handle to the delivery, if the task has a deadline and nobody has claimed its end.
     pub(crate) fn twin(&self) -> Option<&DeliveryTwin> {
         self.0.twin.as_ref().filter(|_| !self.0.is_ended.load(Ordering::SeqCst))
     }
 
-    /// Since when the handler should have stopped; of a batch, its first task says so for all.
+    /// Since when the handler should have stopped. The first task of a batch returns this for all of them.
     pub(crate) fn asked_at(&self) -> Option<Instant> {
         let asked = match &self.0.role {
             Role::Alone => self.0.stop.asked_at(),

@@ -10,18 +10,19 @@ pub type TaskResult = Result<(), TaskError>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// It is retried as the [`Retry`](crate::Retry) policy says.
+    /// The task is retried according to the [`Retry`](crate::Retry) policy.
     Retry,
-    /// It is retried after this delay, if the policy has retries left.
+    /// The task is retried after this delay, if the policy has retries left.
     After(Duration),
-    /// A retry cannot help: it goes to the dead letters.
+    /// A retry cannot help: the task goes to the dead letters.
     Permanent,
 }
 
 /// Why a task failed, and whether a retry can help.
 ///
-/// Any [`std::error::Error`] converts into one that is retried, so that `?` works in handlers. Its text and those of its sources are
-/// stored with the message for people to read (see [`history`](crate::history)). They must contain no secrets.
+/// Any [`std::error::Error`] converts into one that is retried, so that `?` works in handlers. Its text and
+/// those of its sources are stored with the message for people to read (see [`history`](crate::history)), so
+/// they must not contain secrets.
 ///
 /// ```
 /// use anyqueue_worker::{ErrorClass, TaskError};
@@ -73,7 +74,8 @@ impl fmt::Debug for TaskError {
     }
 }
 
-// `TaskError` itself is no `std::error::Error`: this conversion would then overlap with the one from itself.
+// `TaskError` itself does not implement `std::error::Error`: this conversion would overlap with the one from
+// itself.
 impl<E: std::error::Error> From<E> for TaskError {
     fn from(error: E) -> Self {
         let mut text = error.to_string();

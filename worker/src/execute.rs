@@ -1,4 +1,4 @@
-//! One run of a handler, watched, and what it means for the task.
+//! One run of a handler, watched, and what its end means for the task.
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -23,7 +23,7 @@ use crate::stop::CancelReason;
 use crate::summary::Outcome;
 use crate::work::{Decision, Done, Verdict, Work};
 
-/// How long a task is deferred whose earlier run has not ended: that run lost its lease.
+/// How long a task is deferred if an earlier run of it, which lost its lease, has not ended.
 pub(crate) const ALREADY_HERE: Duration = Duration::from_secs(1);
 
 /// The run of a handler, with its panics caught.
@@ -33,13 +33,14 @@ pub(crate) type Caught<T = TaskResult> = CatchUnwind<AssertUnwindSafe<BoxFuture<
 pub(crate) enum End<T = TaskResult> {
     Returned(T),
     Panicked(String),
-    /// It did not stop in time when asked, and was dropped; the panic's text if it panicked then.
+    /// The handler did not stop in time when asked, and was dropped; with the panic's text if it panicked
+    /// then.
     Dropped(Option<String>),
     /// The payload cannot be read: the handler did not run.
     Unreadable(String),
 }
 
-/// Takes a delivery as far as its settlement.
+/// Takes a delivery up to its settlement.
 pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
     let (decision, attempts) = match &work.verdict {
         Verdict::Run(route) => {
@@ -52,7 +53,7 @@ pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
     Done { work, decision, attempts }
 }
 
-/// Runs the handler once. Returns how to settle, and the number of this attempt.
+/// Runs the handler once. Returns how to settle the delivery, and the number of this attempt.
 async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, u32) {
     if let Some(decision) = unstartable(shared, work) {
         return (decision, 0);
@@ -88,7 +89,7 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     (decision.of_attempt(attempt, took), attempt)
 }
 
-/// Asks the limits that look at messages. If the task has to wait: how to put it off.
+/// Asks the limits that depend on the message. If the task has to wait, returns how to postpone it.
 pub(crate) async fn admit(shared: &Shared, work: &mut Work) -> Option<Decision> {
     let permits = shared.config.permits.as_ref().filter(|permits| permits.looks_at_messages())?;
     match permits.admit(work.delivery.message()).await {
@@ -100,23 +101,24 @@ pub(crate) async fn admit(shared: &Shared, work: &mut Work) -> Option<Decision> 
     }
 }
 
-/// Why a task cannot start any more, as the way to end it.
+/// If a task can no longer start, returns how to end it.
 pub(crate) fn unstartable(shared: &Shared, work: &Work) -> Option<Decision> {
     let delivery = &work.delivery;
     let now = shared.queue.clock().now();
-    // The process may have been stopped since the pull. Then the heartbeat may not have noticed yet that the lease is lost.
+    // The process may have been stopped since the pull, and then the heartbeat may not have noticed yet that
+    // the lease is lost.
     if delivery.is_lost() || delivery.lease_until().is_none_or(|until| until <= now) {
         return Some(Decision::lost());
     }
     if expired(delivery, now.saturating_duration_since(work.claimed_at)) {
-        // The next pull treats it as the queue treats expired messages.
+        // The next pull treats the message as the queue treats expired messages.
         return Some(Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred));
     }
     let is_cancelled = delivery.cancel_requested().is_cancelled();
     is_cancelled.then(|| cancelled("cancelled before it ran"))
 }
 
-/// The end of a task that is not wanted any more.
+/// The end of a task that is no longer wanted.
 fn cancelled(when: &str) -> Decision {
     let decision = Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled);
     decision.ended_as(EndState::Cancelled, when)
@@ -140,7 +142,7 @@ async fn run(shared: &Shared, work: &Work, route: &Route, task: &TaskContext) ->
 /// Runs the handler to its end, and asks it to stop when there is a reason.
 async fn watch(shared: &Shared, work: &Work, task: &TaskContext, run: Run) -> End {
     let mut run = AssertUnwindSafe(run).catch_unwind();
-    // Many handlers end at the first poll. They need no timers, and their tasks stay small.
+    // Many handlers end at the first poll. They need no timers, and this keeps their tasks small.
     match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
         Poll::Ready(end) => ended(run, end),
         Poll::Pending => Box::pin(watch_on(shared, work, task, run)).await,
@@ -151,7 +153,7 @@ async fn watch_on(shared: &Shared, work: &Work, task: &TaskContext, mut run: Cau
     let (delivery, held) = (&work.delivery, work.permit.held());
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();
-    // While it blocked its thread, the fetch loop may have asked it to stop.
+    // While the handler blocked its thread, the fetch loop may have asked it to stop.
     let mut drop_at = task.asked_to_stop().and_then(|asked| asked.checked_add(shared.config.cancel_grace));
     loop {
         let asked = task.cancel_reason();
@@ -171,7 +173,7 @@ async fn watch_on(shared: &Shared, work: &Work, task: &TaskContext, mut run: Cau
 }
 
 impl Shared {
-    /// How long a handler may take to stop. Others may soon have its permit.
+    /// How long a handler may take to stop. If its permit is lost, others may soon have it.
     pub(crate) fn grace(&self, reason: CancelReason, held: Option<&Permit>) -> Duration {
         let of_permit =
             held.filter(|_| reason == CancelReason::PermitLost).map_or(Duration::MAX, Permit::grace);
@@ -179,7 +181,7 @@ impl Shared {
     }
 }
 
-/// Sleeps until the moment; forever without one.
+/// Sleeps until that moment; forever if there is none.
 pub(crate) async fn at(clock: &Clock, moment: Option<Instant>) {
     match moment {
         Some(moment) => clock.sleep_until(moment).await,
@@ -187,7 +189,7 @@ pub(crate) async fn at(clock: &Clock, moment: Option<Instant>) {
     }
 }
 
-/// A run that has ended.
+/// Turns the outcome of a run into its end.
 pub(crate) fn ended<T>(run: Caught<T>, end: std::thread::Result<T>) -> End<T> {
     let end = end.map_err(panics::text);
     match (end, dropped(run)) {
@@ -196,12 +198,13 @@ pub(crate) fn ended<T>(run: Caught<T>, end: std::thread::Result<T>) -> End<T> {
     }
 }
 
-/// Drops what is left of a run. A panic in that must not reach the runner; the error is its text.
+/// Drops what is left of a run. A panic during that must not reach the runner; the error is its text.
 pub(crate) fn dropped<T>(run: Caught<T>) -> Result<(), String> {
     panics::caught(|| drop(run))
 }
 
-/// How a run of a work set counts that has come some way. If it failed then, the next one begins with what failed, and counts that.
+/// How to count a run of a work set that got past at least one item. If it failed then, the next run begins
+/// with the failed item, and counts the failure.
 fn how_far(end: &End, task: &TaskContext) -> Outcome {
     match (end, task.cancel_reason()) {
         (_, Some(CancelReason::Shutdown | CancelReason::PermitLost)) => Outcome::Interrupted,
@@ -210,7 +213,8 @@ fn how_far(end: &End, task: &TaskContext) -> Outcome {
     }
 }
 
-/// What the end of a run means for the task, with what its handler noted. A settlement under a lost lease has no effect and is counted as lost.
+/// What the end of a run means for the task, with the notes of its handler. A settlement under a lost lease
+/// has no effect and is counted as lost.
 pub(crate) fn conclude(
     shared: &Shared,
     partition: usize,

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crate::room::Room;
 
-/// The share of a limit from which on the room shrinks. At the limit there is none.
+/// The share of a limit at which the room begins to shrink. At the limit there is no room.
 const SHRINKS_FROM: f64 = 0.9;
 
 /// Decides how many of its slots a worker may use.
 ///
-/// It is asked about once a second. When it sees less room, the worker uses fewer slots from then on: running tasks continue, and what was held
-/// beyond is released. While there is none the worker pulls nothing. When it has seen more for five seconds, the worker takes back an eighth of
-/// its slots each second: so the slots follow the machine and do not flap.
+/// It is asked about once a second. When it sees less room, the worker uses fewer slots at once: running
+/// tasks continue, and messages held beyond the slots are released. While there is no room, the worker pulls
+/// nothing. When the governor has seen more room for five seconds, the worker takes back an eighth of its
+/// slots each second, so that the slots follow the machine without flapping.
 ///
 /// It must not block. A panic counts as no room.
 ///
@@ -31,12 +32,13 @@ const SHRINKS_FROM: f64 = 0.9;
 /// assert_eq!(Maintenance::default().check(), Room::all());
 /// ```
 pub trait Governor: fmt::Debug + Send + Sync + 'static {
-    /// How much room the machine has for the worker's tasks, those included that run now.
+    /// Returns how much room the machine has for the worker's tasks, including those that run now.
     fn check(&self) -> Room;
 }
 
-/// Limits the load and the memory of the machine, and the memory of the process's control group, as Linux reports them. What cannot be
-/// read is not limited. Over the last tenth before a limit the room shrinks evenly from all to none.
+/// A governor that limits the load and the memory of the machine, and the memory of the process's control
+/// group, as Linux reports them. A value that cannot be read sets no limit. Over the last tenth before a
+/// limit, the room shrinks evenly from all slots to none.
 ///
 /// ```
 /// use anyqueue_worker::{Governor, ResourceGovernor};
@@ -64,13 +66,14 @@ impl ResourceGovernor {
         Self { max_load_per_cpu: 4.0, max_memory: 0.9, root: PathBuf::from("/") }
     }
 
-    /// The one-minute load average per processor from which on no more tasks are taken on.
+    /// Sets the one-minute load average per processor at which no more tasks are taken on.
     pub fn max_load_per_cpu(mut self, load: f64) -> Self {
         self.max_load_per_cpu = load;
         self
     }
 
-    /// The share of the memory of the machine or the control group from which on no more tasks are taken on. From 0 to 1.
+    /// Sets the share of the memory of the machine or the control group at which no more tasks are taken on,
+    /// from 0 to 1.
     pub fn max_memory(mut self, share: f64) -> Self {
         self.max_memory = share;
         self
@@ -95,7 +98,7 @@ impl ResourceGovernor {
         Some(1.0 - field("MemAvailable:")? / field("MemTotal:")?)
     }
 
-    /// The fullest of the process's control group and its parents.
+    /// The memory share of the fullest among the process's control group and its parents.
     fn group_memory(&self) -> Option<f64> {
         let groups = self.read("proc/self/cgroup")?;
         let own =
@@ -132,7 +135,7 @@ impl Governor for ResourceGovernor {
     }
 }
 
-/// The room that is left of a limit.
+/// The room that is left below a limit.
 fn left(used: f64, limit: f64) -> f64 {
     let shrinks_from = limit * SHRINKS_FROM;
     if used <= shrinks_from { 1.0 } else { (limit - used) / (limit - shrinks_from) }

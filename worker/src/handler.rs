@@ -1,4 +1,4 @@
-//! Handlers, type-erased when they are registered, and which message goes to which.
+//! Handlers, whose types are erased when they are registered, and the choice of the handler for a message.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::retry::Retry;
 
 /// The future of a handler, as wrappers see it.
 pub type Run = BoxFuture<'static, TaskResult>;
-/// What wraps the run of a handler.
+/// A wrapper around the run of a handler.
 pub(crate) type Wrap = Arc<dyn Fn(TaskContext, Run) -> Run + Send + Sync>;
 /// Decodes the payload and starts the handler. The error says why the payload cannot be decoded.
 type Start = Box<dyn Fn(Bytes, TaskContext) -> Result<Run, String> + Send + Sync>;
@@ -30,12 +30,12 @@ pub(crate) type BatchRun = BoxFuture<'static, Vec<TaskResult>>;
 /// Reads the payloads of a batch.
 type Read = Box<dyn Fn(Vec<Bytes>) -> ReadBatch + Send + Sync>;
 
-/// A batch whose payloads have been read, up to the first that cannot be.
+/// A batch whose payloads have been read, up to the first one that cannot be.
 pub(crate) struct ReadBatch {
     pub(crate) readable: usize,
-    /// Why the next one cannot be read.
+    /// Why the payload after the readable ones cannot be read.
     pub(crate) unreadable: Option<String>,
-    /// Starts the handler with as many of them as there are contexts.
+    /// Starts the handler with as many of the readable payloads as there are contexts.
     pub(crate) start: Box<dyn FnOnce(Vec<TaskContext>, BatchContext) -> BatchRun>,
 }
 
@@ -63,47 +63,52 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The kind of this name, without limits.
+    /// A kind of this name, without limits.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), concurrency: usize::MAX, slots: 1, timeout: None, retry: None }
     }
 
-    /// How many of its tasks run at once in this process, over all partitions, at most. At least 1.
+    /// Sets how many tasks of the kind run at once in this process, over all partitions, at most. At least 1.
+    /// Default: no limit.
     ///
-    /// Give kinds partitions of their own by [`Partition::per_kind`](crate::Partition::per_kind), where this costs nothing and the order stays. In a
-    /// partition that it shares, a kind with a long backlog holds up the kinds behind it, loses its order, and costs writes.
-    /// The reason is that nobody knows what kinds a pull will bring:
+    /// Give kinds partitions of their own with [`Partition::per_kind`](crate::Partition::per_kind): there the
+    /// limit costs nothing and the order is kept. In a shared partition, a limited kind with a long backlog
+    /// holds up the kinds behind it, loses its order, and costs writes, because the worker cannot know which
+    /// kinds a pull will bring:
     ///
     /// - While every kind is full, nothing is pulled.
-    /// - While only some kinds are full, their messages are held for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl), as many as
-    ///   there are slots.
-    /// - Further messages of full kinds are postponed for a second, behind what was pushed meanwhile. While nothing else comes, the
-    ///   worker looks for other kinds at most every quarter of a second.
+    /// - While only some kinds are full, their messages are held for up to
+    ///   [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl), as many as there are slots.
+    /// - Further messages of full kinds are postponed for a second, behind messages pushed in the meantime.
+    ///   While nothing else comes, the worker looks for other kinds at most every quarter of a second.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
         self
     }
 
-    /// How many slots each of its tasks takes, because it needs as much of the machine as so many others; a batch takes as many. From 1, the
-    /// default, to the slots of the worker.
+    /// Sets how many slots each task of the kind takes, because it needs as much of the machine as that many
+    /// others; a batch takes as many. From 1, the default, to the number of the worker's slots.
     ///
-    /// When it is the turn of such a task, the slots that come free are kept for it until there are enough. So light tasks cannot starve it,
-    /// and they wait for it no longer than the tasks take that run at that moment. Those behind it in its partition keep their order and
-    /// wait too. So give heavy kinds a partition of their own.
+    /// When it is the turn of such a task, slots that become free are kept for it until there are enough. So
+    /// light tasks cannot starve it, and they wait for it no longer than the tasks running at that moment
+    /// take. Tasks behind it in its partition keep their order and wait too, so give heavy kinds a partition
+    /// of their own.
     ///
-    /// Nobody knows what a pull will bring: the worker expects what the last one brought, and gives back what cannot start.
+    /// The worker cannot know what a pull will bring: it expects what the last pull brought, and releases
+    /// what cannot start.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// How long one attempt may take. Overrides the partition's limit. The message's `max_duration` overrides both.
+    /// Sets how long one attempt may take. Overrides the partition's limit. The message's `max_duration`
+    /// overrides both.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// When failed tasks are retried. Overrides the partition's policy.
+    /// Sets when failed tasks are retried. Overrides the partition's policy.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
@@ -154,7 +159,7 @@ impl Route {
         Self::new(kind, Call::Batch(Box::new(move |payloads| read_batch(&payloads, handler.clone()))))
     }
 
-    /// Whether its handler takes batches.
+    /// Whether the handler takes batches.
     pub(crate) fn takes_batches(&self) -> bool {
         matches!(self.call, Call::Batch(_))
     }
@@ -227,12 +232,12 @@ impl fmt::Debug for Route {
 pub(crate) struct Routes {
     by_kind: HashMap<String, Arc<Route>>,
     any: Option<Arc<Route>>,
-    /// Some kind takes more than one slot.
+    /// Whether some kind takes more than one slot.
     weighted: bool,
 }
 
 impl Routes {
-    /// `false` if the kind has a handler already.
+    /// Adds a route. Returns `false` if the kind already has a handler.
     pub(crate) fn add(&mut self, route: Route) -> bool {
         self.by_kind.insert(route.kind.name.clone(), Arc::new(route)).is_none()
     }
@@ -260,7 +265,7 @@ impl Routes {
         self.have_any() || self.by_kind.contains_key(kind)
     }
 
-    /// Sets the limits of a kind; `false` if it has no handler.
+    /// Sets the limits of a kind. Returns `false` if the kind has no handler.
     pub(crate) fn configure(&mut self, kind: Kind) -> bool {
         self.weighted |= kind.slots > 1;
         let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
@@ -282,12 +287,12 @@ impl Routes {
         self.by_kind.values().any(|route| route.takes_batches())
     }
 
-    /// The retry policies that kinds have of their own.
+    /// The retry policies that are set for kinds.
     pub(crate) fn retries(&self) -> impl Iterator<Item = Retry> {
         self.any.iter().chain(self.by_kind.values()).filter_map(|route| route.kind.retry)
     }
 
-    /// How many more tasks could start, if they were of kinds that have room.
+    /// How many more tasks could start if all were of kinds that have room.
     pub(crate) fn room(&self) -> usize {
         let mut sum: usize = 0;
         for route in self.any.iter().chain(self.by_kind.values()) {

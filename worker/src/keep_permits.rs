@@ -1,4 +1,4 @@
-//! The permits of a run are kept as long as one of its tasks runs.
+//! Keeps the permits of a run as long as one of its tasks runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio_util::sync::DropGuard;
 use crate::permits::Permits;
 use crate::shared::Shared;
 
-/// How often it is looked whether the last task has ended that outlives its run.
+/// How often to check whether the last task that outlives its run has ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long giving everything back may take.
+/// How long it may take to give everything back.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Keeps the permits of a run. Dropping it ends that once no task runs any more.
+/// Keeps the permits of a run. After it is dropped, they are kept only until no task runs any more.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     ended: DropGuard,
@@ -31,7 +31,7 @@ impl Keeper {
         Some(Self { shared: shared.clone(), ended: ended.drop_guard(), keeping })
     }
 
-    /// Ends, and waits until everything has been given back, unless tasks are left running.
+    /// Stops keeping permits, and waits until everything has been given back, unless tasks are left running.
     pub(crate) async fn end(self) {
         drop(self.ended);
         if self.shared.pool.occupied() == 0 {

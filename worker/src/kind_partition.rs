@@ -1,4 +1,4 @@
-//! Partitions for kinds: how their names come from a base and a kind, and back.
+//! Partitions for kinds: how to get from a base and a kind to a name, and back.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use anyqueue::{Error, IntoPartitionId, PartitionId, Result};
 /// Separates the base from the kind, and marks an encoded byte in the kind.
 const MARK: char = '.';
 
-/// The partition of a kind, where each has one of its own: see [`Partition::per_kind`](crate::Partition::per_kind). Push the tasks of the kind
-/// there.
+/// The partition of a kind, if each kind has one of its own: see
+/// [`Partition::per_kind`](crate::Partition::per_kind). Push the tasks of the kind there.
 ///
-/// It is the base, a dot, and the kind. In the kind, each byte but `A-Z a-z 0-9 _ -` is a dot and two hexadecimal digits. So two
-/// kinds never share a partition, whatever is in their names, and [`partition_kind`] finds the kind again. Let no base begin with
-/// another base and a dot.
+/// Its name is the base, a dot, and the kind. In the kind, each byte other than `A-Z a-z 0-9 _ -` is written
+/// as a dot and two hexadecimal digits. So two kinds never share a partition, whatever is in their names, and
+/// [`partition_kind`] finds the kind again. No base may begin with another base and a dot.
 ///
 /// ```
 /// use anyqueue_worker::{kind_partition, partition_kind, task};
@@ -26,8 +26,8 @@ const MARK: char = '.';
 /// ```
 ///
 /// # Errors
-/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a bad base, and for a kind that is too long for a name of at most
-/// [`MAX_NAME_BYTES`](PartitionId::MAX_NAME_BYTES).
+/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a bad base, and for a kind that is too long for a
+/// name of at most [`MAX_NAME_BYTES`](PartitionId::MAX_NAME_BYTES).
 pub fn kind_partition(base: impl IntoPartitionId, kind: &str) -> Result<PartitionId> {
     let base = base.into_partition_id()?;
     let prefix = prefix(&base);
@@ -44,14 +44,14 @@ pub fn kind_partition(base: impl IntoPartitionId, kind: &str) -> Result<Partitio
     Ok(if base.is_dead_letters() { partition.dead_letters() } else { partition })
 }
 
-/// The kind whose partition this is; `None` for one that does not come from this base.
+/// The kind that this partition belongs to; `None` if the partition does not come from this base.
 ///
 /// # Errors
 /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a bad base.
 pub fn partition_kind(base: impl IntoPartitionId, partition: &PartitionId) -> Result<Option<String>> {
     let prefix = prefix(&base.into_partition_id()?);
     let kind = partition.name().strip_prefix(&prefix).and_then(decode);
-    // Each kind has one name: what is encoded in another way comes from elsewhere.
+    // Each kind has exactly one name: a name that is encoded differently comes from elsewhere.
     Ok(kind.filter(|kind| format!("{prefix}{}", encode(kind)) == partition.name()))
 }
 

@@ -33,35 +33,40 @@
 //!
 //! # What it promises, on every backend
 //!
-//! - **At least once.** A task is settled after its handler has ended, never before. It can run twice: when a process dies, or when
-//!   it loses its lease because the server was unreachable. Make handlers idempotent, for instance by [`TaskContext::id`].
-//! - **A slot before a claim.** A worker pulls only what it has free slots for. [`prefetch`](WorkerBuilder::prefetch) is opt-in, and
-//!   messages that wait too long are released.
-//! - **Heavy tasks** take [several slots](Kind::slots). The sum never exceeds the slots, and light tasks do not starve them.
+//! - **At least once.** A task is settled after its handler has ended, never before, unless the handler
+//!   [blocks](#handlers-that-block) past its timeout. A task can run twice: when a process dies, or when it
+//!   loses its lease because the server was unreachable. Make handlers idempotent, for instance by
+//!   [`TaskContext::id`].
+//! - **A slot before a claim.** A worker pulls only what it has free slots for.
+//!   [`prefetch`](WorkerBuilder::prefetch) is opt-in, and prefetched messages that wait too long are
+//!   released.
+//! - **Heavy tasks** take [several slots](Kind::slots). The sum never exceeds the slots, and light tasks do
+//!   not starve them.
 //! - **A reserve.** No other partition takes the slots that a partition [reserves](Partition::reserve).
-//! - **A kind that is full** holds up no other where each has [a partition of its own](Partition::per_kind).
-//! - **Leases.** The queue's heartbeat renews them after a third of their time. Where handlers compute without awaiting, give the
-//!   queue an [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When a lease is lost all the same, the
-//!   handler is asked to stop and nothing is settled.
-//! - **Retries** come after c·2ⁿ ([`Retry`]). The count and the last errors travel with the message ([`history`]). Tasks that are out
-//!   of retries, failed permanently or timed out go to the partition's dead letters. Tasks that a shutdown interrupts are released,
-//!   uncounted.
+//! - **A full kind** does not hold up the others if each has [a partition of its own](Partition::per_kind).
+//! - **Leases.** The queue's heartbeat renews each lease after a third of its duration. If handlers compute
+//!   without awaiting, give the queue an [`IoThread`](anyqueue::IoThread), so that a blocked executor loses
+//!   no lease. If a lease is lost all the same, the handler is asked to stop and nothing is settled.
+//! - **Retries** are delayed by c·2ⁿ ([`Retry`]). The count and the last errors travel with the message
+//!   ([`history`]). Tasks that are out of retries, failed permanently or timed out go to the partition's dead
+//!   letters. Tasks that a shutdown interrupts are released, and the attempt does not count.
 //! - **A panic** is a failed attempt. The slot is free afterwards.
-//! - **A crash loop** ends. A task that was lost with its process more than [`max_crashes`](WorkerBuilder::max_crashes) times goes to
-//!   the dead letters instead of running.
-//! - **Unknown tasks** are those of an unknown kind, or whose payload cannot be read. They are deferred for a worker that knows them.
-//!   In the end they go to the dead letters.
-//! - **Backend errors never stop it**, and a partition that fails does not hold up the others. [`Worker::health`] says whether it
-//!   makes progress.
-//! - **A shutdown** ends within its times: [`WorkerBuilder::drain`].
+//! - **A crash loop** ends. A task that was lost with its process more than
+//!   [`max_crashes`](WorkerBuilder::max_crashes) times goes to the dead letters instead of running.
+//! - **Unknown tasks** (of an unknown kind, or with a payload that cannot be read) are deferred for a worker
+//!   that knows them, and go to the dead letters in the end.
+//! - **Backend errors never stop the worker**, and a partition that fails does not hold up the others.
+//!   [`Worker::health`] shows whether the worker makes progress.
+//! - **A shutdown** ends within the times set by [`WorkerBuilder::drain`].
 //!
-//! [`Queue::request_cancel`](anyqueue::Queue::request_cancel) cancels tasks from any process. A waiting task is removed. The handler of
-//! a running task is asked to stop at its next heartbeat. Expired messages never start.
+//! [`Queue::request_cancel`](anyqueue::Queue::request_cancel) cancels tasks from any process. A waiting task
+//! is removed. The handler of a running task is asked to stop at its next heartbeat. Expired messages never
+//! start.
 //!
 //! # Batches
 //!
-//! Where a partition is pulled in [whole groups](Partition::whole_groups), one call of a [batch handler](WorkerBuilder::batch_handler) gets
-//! the tasks of its kind that stand at the front of a group, in order:
+//! If a partition is pulled in [whole groups](Partition::whole_groups), each call of a [batch
+//! handler](WorkerBuilder::batch_handler) gets the tasks of its kind at the front of a group, in order:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -87,42 +92,52 @@
 //! # Ok::<(), anyqueue::Error>(()) }).unwrap();
 //! ```
 //!
-//! - **One slot.** A batch takes one slot, and one place of its partition and its kind. Counts, metrics and retries are those of each task.
-//! - **The order of a group stays.** What is pushed while a batch runs comes with the next one. Of tasks of another kind, and of those
-//!   whose kind has no batch handler, the first one runs in its turn; the others are given back at once, uncounted. A task that cannot be
-//!   read, or is unknown, waits for a worker that knows it, and those behind it wait too.
-//! - **A failure** is that of each task, by its own count and limits. A task that is to be retried holds its group, but those behind it in
-//!   its batch may have succeeded: return one result for all where that must not be. A panic fails all.
-//! - **Time.** The shortest limit of its tasks is that of the batch.
-//! - **Stopping.** A task that is lost or cancelled is told so by its own [`TaskContext`]. The [`BatchContext`] asks the handler to stop
-//!   when all are, when its time is over, and at the end of a shutdown.
-//! - **A crash loop.** Tasks that were lost with their process run one by one, so that one of them does not take the others along to the
-//!   dead letters.
+//! - **One slot.** A batch takes one slot (a [heavy kind](Kind::slots): those of one task), and counts once
+//!   towards the concurrency of its partition and its kind. Counts, metrics and retries are kept for each
+//!   task.
+//! - **The order of a group is kept.** Messages pushed while a batch runs come with the next one. Of the
+//!   tasks of other kinds, or of kinds without a batch handler, the first one runs in its turn; those behind
+//!   it are released at once, uncounted. A task that is unknown or cannot be read waits for a worker that
+//!   knows it, and the tasks behind it wait too.
+//! - **Failures** are counted for each task, by its own count and limits. A task that will be retried holds
+//!   its group, but tasks behind it in the same batch may have succeeded already: if that must not happen,
+//!   return one result for all. A panic fails all.
+//! - **Time.** The time limit of a batch is the shortest limit of its tasks.
+//! - **Stopping.** A task that is lost or cancelled learns it from its own [`TaskContext`]. The
+//!   [`BatchContext`] asks the handler to stop when all tasks are lost or cancelled, when the time is over,
+//!   and at the end of a shutdown.
+//! - **A crash loop.** Tasks that were lost with their process run one by one, so that one of them does not
+//!   take the others along to the dead letters.
 //!
 //! # Results
 //!
-//! Over a queue with a [ledger](anyqueue::QueueBuilder::ledger) the end of each task is kept for a while: how it ended, at which attempt, who
-//! ran it ([`WorkerBuilder::name`]), its errors, and the result that the handler [set](TaskContext::set_result).
+//! If the queue has a [ledger](anyqueue::QueueBuilder::ledger), the end of each task is kept for a while: how
+//! the task ended, at which attempt, which worker ran it ([`WorkerBuilder::name`]), its errors, and the
+//! result that the handler [set](TaskContext::set_result).
 //!
-//! - **With the settlement**, in one step. A run whose lease was lost leaves no end.
-//! - **A result** counts only if the task succeeds with that attempt. One that is too large is an error to the handler.
-//! - **A retry as a new message** ends the old one as failed, or timed out, with the id of the retry in its reason.
-//! - **Ends that have lapsed** are freed by the worker, about once a minute.
+//! - **With the settlement.** The end is stored in one step with it. A run that lost its lease leaves no end.
+//! - **A result** counts only if the task succeeds in that attempt. If a result is too large, the handler
+//!   gets an error.
+//! - **A retry as a new message** ends the old one as failed, or timed out, with the id of the retry in its
+//!   reason.
+//! - **Ends that have lapsed** are deleted by the worker, about once a minute.
 //!
 //! # Handlers that block
 //!
+//! A handler that awaits is dropped when its time is over. A handler that blocks its thread cannot be
+//! stopped. It is reported as stuck: in the log, by [`Health::stuck`] and by a metric. Run blocking work with
+//! `tokio::task::spawn_blocking`, and let it check [`TaskContext::cancel_reason`] now and then.
 //!
-//! A future is dropped when its time is over. A handler that blocks its thread cannot be stopped. It is reported as stuck: in the log,
-//! by [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it check
-//! [`TaskContext::cancel_reason`] now and then.
+//! If the task has a timeout, the worker ends it all the same, as timed out, about two seconds after the
+//! deadline and the grace period: the task goes to the dead letters, or is
+//! [retried](WorkerBuilder::retry_timeouts) by any worker with a free slot. The handler keeps its slot, and
+//! whatever it returns has no effect: it is counted as [lost](Summary::lost). This needs a thread that is not
+//! blocked, and so a runtime with several threads.
 //!
-//! If the task has a timeout it ends all the same, as timed out, some two seconds after its deadline and the grace: it goes to the dead
-//! letters, or is [retried](WorkerBuilder::retry_timeouts) by whoever has a free slot. The handler keeps its slot, and nothing that it returns has an effect any more: it is
-//! counted as [lost](Summary::lost). This needs a thread that is not blocked, so a runtime with several.
-//!
-//! A shutdown leaves such a handler running after a limited time, and [`Summary::abandoned`] counts it. But the process does not end: at
-//! the end of `#[tokio::main]` the runtime waits for every blocked thread, also those of `spawn_blocking`. Where handlers may block, shut
-//! the runtime down without waiting. The tasks that were left running come back when their leases end:
+//! A shutdown waits for such a handler only for a limited time. Then it leaves the handler running and counts
+//! it in [`Summary::abandoned`]. But the process does not end: at the end of `#[tokio::main]` the runtime
+//! waits for every blocked thread, including those of `spawn_blocking`. If handlers may block, shut the
+//! runtime down without waiting. The tasks that were left running come back when their leases end:
 //!
 //! ```no_run
 //! # use anyqueue_worker::{Partition, Summary, TaskContext, Worker};
@@ -147,11 +162,12 @@
 //! }
 //! ```
 //!
-//! Otherwise one more SIGTERM or SIGINT ends the process after [`Worker::run`] has returned and left handlers running.
+//! Otherwise, once [`Worker::run`] has returned and left handlers running, one more SIGTERM or SIGINT ends
+//! the process.
 //!
 //! # What a backend cannot do
 //!
-//! [`Worker::limitations`] lists it. It is also logged when the worker is made.
+//! [`Worker::limitations`] lists it. The list is also logged when the worker is built.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a handler notes of its run: the last lines, in bounded space.
+//! The notes that a handler makes during its run: the last lines, in bounded space.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyqueue::MAX_LOG_BYTES;
 
-/// Kept free for the line that says how many are missing.
+/// Kept free for the line that says how many lines are missing.
 const ROOM_FOR_DROPPED: usize = 64;
 const MAX_LINES_BYTES: usize = MAX_LOG_BYTES - ROOM_FOR_DROPPED;
-/// One line cannot drive out all others.
+/// One line cannot displace all others.
 const MAX_LINE_BYTES: usize = MAX_LINES_BYTES / 4;
 
 /// The last lines of one attempt.
@@ -21,7 +21,7 @@ pub(crate) struct TaskLog {
 }
 
 impl TaskLog {
-    /// Adds each line of a text, with the time since the attempt began. The oldest make room.
+    /// Adds each line of a text, with the time since the attempt began. The oldest lines make room.
     pub(crate) fn add(&mut self, at: Duration, text: &str) {
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             let mut noted = format!("+{}.{:03}s ", at.as_secs(), at.subsec_millis());
@@ -37,7 +37,7 @@ impl TaskLog {
         }
     }
 
-    /// All that is kept, oldest first; `None` if nothing was noted.
+    /// All lines that are kept, oldest first; `None` if there are none.
     pub(crate) fn text(&self) -> Option<String> {
         if self.lines.is_empty() {
             return None;

@@ -1,6 +1,7 @@
 //! How much memory this process occupies.
 
-/// The resident memory of this process, in bytes, as `VmRSS` in `/proc/self/status` has it; `None` where there is no such file, as outside Linux.
+/// The resident memory of this process, in bytes: `VmRSS` in `/proc/self/status`. Returns `None` if there is
+/// no such file, as outside Linux.
 #[must_use]
 pub fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

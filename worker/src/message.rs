@@ -1,11 +1,11 @@
-//! Tasks as messages: kind, attempts and errors travel in headers.
+//! Tasks as messages: the kind, the attempts and the errors travel in headers.
 
 use std::time::SystemTime;
 
 use anyqueue::{Error, Headers, MessageData, Result};
 use serde::{Deserialize, Serialize};
 
-/// Names of the headers that tasks use.
+/// The names of the headers that tasks use.
 ///
 /// | header | is |
 /// |---|---|
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 /// | `task-errors` | their last errors, as JSON: see [`Failure`](crate::Failure) |
 /// | `task-unknown` | how often a worker did not know the kind, or could not read the payload |
 /// | `task-retry-of` | on a retry that is a [message of its own](crate::Retry::as_new_message): the id of the first attempt's message |
-/// | `task-cursor` | how far a part of a [work set](crate::WorkSet) is |
-/// | `task-redriven` | the time of the redrive since which the task is counted |
+/// | `task-cursor` | how far a part of a [work set](crate::WorkSet) has come |
+/// | `task-redriven` | the time of the redrive since which attempts are counted |
 /// | `traceparent` | the W3C trace context of the sender |
 pub mod header {
     /// The kind, which selects the handler.
     pub const KIND: &str = "task-kind";
     /// Failed attempts so far.
     pub const ATTEMPTS: &str = "task-attempts";
-    /// The last errors.
+    /// The last errors, as JSON.
     pub const ERRORS: &str = "task-errors";
     /// How often a worker did not know the kind, or could not read the payload.
     pub const UNKNOWN: &str = "task-unknown";
     /// The id of the first attempt's message.
     pub const RETRY_OF: &str = "task-retry-of";
-    /// How far a part of a work set is.
+    /// How far a part of a work set has come.
     pub const CURSOR: &str = "task-cursor";
-    /// The time of the redrive since which the task is counted.
+    /// The time of the redrive since which attempts are counted.
     pub const REDRIVEN: &str = "task-redriven";
 }
 
@@ -39,7 +39,8 @@ pub const MAX_HISTORY: usize = 5;
 /// The longest error text that travels with a message, in bytes.
 pub const MAX_ERROR_BYTES: usize = 256;
 
-/// Makes a task: a message with the payload as JSON and the kind in a header. Set further options as on any message.
+/// Makes a task: a message with the payload as JSON and the kind in a header. Further options are set as on
+/// any message.
 ///
 /// ```
 /// use anyqueue_worker::task;
@@ -65,9 +66,9 @@ pub fn task<T: Serialize>(kind: &str, payload: &T) -> Result<MessageData> {
 pub enum FailureKind {
     /// The handler returned an error.
     Failed,
-    /// It took too long.
+    /// The handler took too long.
     TimedOut,
-    /// It panicked.
+    /// The handler panicked.
     Panicked,
 }
 
@@ -82,11 +83,11 @@ impl FailureKind {
     }
 }
 
-/// One failed attempt, as it travels with the message.
+/// A failed attempt, as it travels with the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// How it ended.
     pub kind: FailureKind,
@@ -103,14 +104,14 @@ impl Failure {
     }
 }
 
-/// The failed attempts that a message carries, the oldest first, at most [`MAX_HISTORY`]. A dead letter has its last failure as its
-/// [reason](anyqueue::DeadLetter::reason), and those before it here.
+/// The failed attempts that a message carries, the oldest first, at most [`MAX_HISTORY`]. For a dead letter,
+/// the last failure is its [reason](anyqueue::DeadLetter::reason), and the earlier ones are here.
 pub fn history(headers: &Headers) -> Vec<Failure> {
     // A foreign or damaged header is no reason not to run the task.
     headers.get(header::ERRORS).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// What the headers say about earlier runs. A redrive starts the counts again.
+/// What the headers say about earlier runs. A redrive resets the counts.
 pub(crate) struct TaskHeaders<'a>(&'a Headers);
 
 impl<'a> TaskHeaders<'a> {

@@ -1,4 +1,5 @@
-//! The end of a task whose handler blocks its thread: nobody can stop that, but the task need not wait for it.
+//! Ends tasks whose handler blocks its thread: nobody can stop the handler, but the task need not wait for
+//! it.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::summary::Outcome;
 use crate::telemetry::Series;
 use crate::work::Decision;
 
-/// Ends a task as timed out, over the head of its handler. The slot stays the handler's.
+/// Ends a task as timed out while its handler still runs. The handler keeps the slot.
 pub(crate) async fn end_overdue(
     shared: Arc<Shared>,
     (partition, route): (usize, &Route),
@@ -36,7 +37,7 @@ pub(crate) async fn end_overdue(
     series.ended(outcome, task.attempt());
 }
 
-/// Settles it, again and again while the lease holds. Returns how it ended.
+/// Settles the delivery, and tries again while the lease holds. Returns how the task ended.
 async fn settle(shared: &Shared, partition: usize, twin: &DeliveryTwin, decision: Decision) -> Outcome {
     let Decision { status: Some(wanted), mut then, outcome, mut report } = decision else {
         return Outcome::Lost;

@@ -1,4 +1,4 @@
-//! Panics of the application's code, which must not reach the worker's.
+//! Panics of the application's code, which must not reach the worker's code.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,8 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
 pub(crate) fn text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    // What was thrown may panic again when it is dropped, and so may what it throws then: that is leaked.
+    // Dropping the panic's payload may panic again, and so may dropping that panic's payload: the second one
+    // is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

@@ -1,4 +1,4 @@
-//! Which partition a worker serves, and how.
+//! The partitions that a worker serves, and their settings.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// The partition of this name, with weight 1 and no limits of its own. [`WorkerBuilder::build`](crate::WorkerBuilder::build)
-    /// refuses a bad name.
+    /// The partition of this name, with weight 1 and no limits of its own.
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses a bad name.
     pub fn new(name: impl IntoPartitionId) -> Self {
         Self {
             name: name.into_partition_id(),
@@ -49,12 +49,13 @@ impl Partition {
         }
     }
 
-    /// A partition for each kind that the worker has a handler for: tasks of the kind `send_mail` are in `jobs.send_mail`, where
-    /// [`kind_partition`](crate::kind_partition) has them pushed to. Everything else that is set here applies to each of them.
+    /// A partition of its own for each kind that the worker has a handler for. With the base `jobs`, tasks of
+    /// the kind `send_mail` are in `jobs.send_mail`; push them to [`kind_partition`](crate::kind_partition).
+    /// All other settings apply to each of these partitions.
     ///
-    /// So a kind can be capped, weighted, counted and paused like any partition, and a backlog of one kind holds up no other. The
-    /// [`concurrency`](crate::Kind::concurrency) of a kind costs nothing here: it is that of its partition, from which no more is pulled than
-    /// may run.
+    /// A kind can then be capped, weighted, counted and paused like any partition, and a backlog of one kind
+    /// does not hold up the others. The [`concurrency`](crate::Kind::concurrency) of a kind costs nothing
+    /// here: it becomes that of its partition, from which no more is pulled than may run.
     ///
     /// ```
     /// use anyqueue_worker::{Kind, Partition, TaskContext, Worker, kind_partition, task};
@@ -71,84 +72,94 @@ impl Partition {
     /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
     /// ```
     ///
-    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses it beside an [`any_handler`](crate::WorkerBuilder::any_handler) while
-    /// [`kinds`](Self::kinds) does not say what kinds that is for, and for a kind whose name is too long. With
-    /// [`Sharing::Strict`](crate::Sharing::Strict) the kinds come in the order of their names.
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses a kind whose name is too long, and an
+    /// [`any_handler`](crate::WorkerBuilder::any_handler) unless [`kinds`](Self::kinds) lists the kinds that
+    /// it is for. With [`Sharing::Strict`](crate::Sharing::Strict) the kinds come in the order of their
+    /// names.
     pub fn per_kind(base: impl IntoPartitionId) -> Self {
         Self { kinds: Some(Vec::new()), ..Self::new(base) }
     }
 
-    /// Further kinds that [`per_kind`](Self::per_kind) serves: those of the [handler for any kind](crate::WorkerBuilder::any_handler), of
-    /// which nobody knows what others there are.
+    /// Adds kinds to those that [`per_kind`](Self::per_kind) serves: those of the [handler for any
+    /// kind](crate::WorkerBuilder::any_handler), since the worker cannot know them.
     pub fn kinds<K: Into<String>>(mut self, kinds: impl IntoIterator<Item = K>) -> Self {
         self.kinds.get_or_insert_default().extend(kinds.into_iter().map(Into::into));
         self
     }
 
-    /// Its share of the slots while other partitions want them too, relative to their weights. At least 1.
+    /// Sets the partition's share of the slots while other partitions want them too, relative to their
+    /// weights. At least 1. Default: 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// How many of its tasks run at once in this process, at most. At least 1.
+    /// Sets how many tasks of the partition run at once in this process, at most. At least 1. Default: no
+    /// limit.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
         self
     }
 
-    /// How many slots are reserved for it: no other partition takes them, also while this one is empty. Default: 0.
+    /// Sets how many slots are reserved for the partition: no other partition takes them, even while this one
+    /// is empty. Default: 0.
     ///
-    /// So a light job starts at once, however many long ones of other partitions run or wait. It may take more slots than these by its
-    /// weight. While a worker has [fewer slots](crate::Worker::set_slots) than that takes, nothing is reserved.
+    /// So a light job starts at once, however many long jobs of other partitions run or wait. The partition
+    /// may take more slots than these by its weight. While a worker has [fewer
+    /// slots](crate::Worker::set_slots) than all reserves need, nothing is reserved.
     ///
     /// ```
     /// use anyqueue_worker::Partition;
     /// let alerts = Partition::new("alerts").reserve(1);
     /// ```
     ///
-    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses more than the worker's slots in all, so many that none is left for the other partitions, more than the partition's
-    /// [`concurrency`](Self::concurrency), and a [heavy kind](crate::Kind::slots) that the rest of the slots cannot hold.
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses reserves of more slots than the worker
+    /// has, reserves that leave no slot to the other partitions, a reserve larger than the partition's
+    /// [`concurrency`](Self::concurrency), and a [heavy kind](crate::Kind::slots) that does not fit into the
+    /// remaining slots.
     pub fn reserve(mut self, slots: usize) -> Self {
         self.reserve = slots;
         self
     }
 
-    /// How long one attempt may take. A limit of the kind or the message overrides it.
+    /// Sets how long one attempt may take. A limit of the kind or the message overrides it.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// When failed tasks are retried. A policy of the kind overrides it.
+    /// Sets when failed tasks are retried. A policy of the kind overrides it.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// How long its leases are, instead of the queue's default. The heartbeat renews them after a third of that time.
+    /// Sets the length of the partition's leases, instead of the queue's default. The heartbeat renews a
+    /// lease after a third of that time.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Pulls groups as a whole, up to so many members of each, for a [batch handler](crate::WorkerBuilder::batch_handler). Default: 1, the
-    /// first of each group alone.
+    /// Pulls whole groups, up to `max_members` members of each, for a [batch
+    /// handler](crate::WorkerBuilder::batch_handler). Default: 1, only the first member of each group.
     ///
-    /// To find a group whole the worker asks for as many messages even while fewer slots are free. Groups that come beyond the slots wait for
-    /// one like what is [prefetched](crate::WorkerBuilder::prefetch), for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl). So keep
-    /// messages without a group in a partition of their own. A group can be cut by [`max_held`](anyqueue::QueueBuilder::max_held); its other
-    /// members come next.
+    /// To get a group whole, the worker asks for `max_members` messages even while fewer slots are free.
+    /// Groups beyond the free slots wait for a slot like [prefetched](crate::WorkerBuilder::prefetch)
+    /// messages, for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl). So keep messages without a
+    /// group in a partition of their own. [`max_held`](anyqueue::QueueBuilder::max_held) can cut a group; its
+    /// other members come next.
     ///
-    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses it for 0, for dead letters, without a batch handler, with
-    /// [retries as new messages](crate::Retry::as_new_message), which would leave the group's order, and where the backend does not declare
-    /// [whole groups](anyqueue::adapter::Capabilities::whole_groups).
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses this for 0 members, for dead letters,
+    /// without a batch handler, with [retries as new messages](crate::Retry::as_new_message), which would
+    /// break the order of the group, and if the backend does not declare [whole
+    /// groups](anyqueue::adapter::Capabilities::whole_groups).
     pub fn whole_groups(mut self, max_members: usize) -> Self {
         self.group_members = max_members;
         self
     }
 
-    /// Parts it into those of its kinds, if each has one of its own.
+    /// Splits it into the partitions of its kinds, if each kind has one of its own.
     ///
     /// # Errors
     /// `InvalidInput` for a bad name.
@@ -179,7 +190,7 @@ impl Partition {
         kinds.into_iter().map(part).collect()
     }
 
-    /// Checks it, and adds what is wrong to the problems.
+    /// Checks the partition, and adds what is wrong to the problems.
     ///
     /// # Errors
     /// `InvalidInput` for a bad name.

@@ -1,4 +1,4 @@
-//! Permission to run tasks, where several processes share a limit.
+//! Permission to run tasks, for limits that several processes share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,56 +7,64 @@ use std::time::Duration;
 use anyqueue::adapter::async_trait;
 use anyqueue::{CancellationToken, Clock, MessageData, PartitionId};
 
-/// What a worker asks before it pulls and before it starts a task, where processes share limits; set with
-/// [`WorkerBuilder::permits`](crate::WorkerBuilder::permits). The crate `anyqueue-control` has one over its control store.
+/// What a worker asks before it pulls tasks and before it starts them, if processes share limits. Set it with
+/// [`WorkerBuilder::permits`](crate::WorkerBuilder::permits). The crate `anyqueue-control` has an
+/// implementation over its control store.
 ///
-/// A task has a permit from before its pull until it is settled or given back. Everything but [`changed`](Self::changed), [`admit`](Self::admit),
-/// [`keep`](Self::keep) and [`leave`](Self::leave) is called by the worker's loop and must not wait.
+/// A task holds a permit from before its pull until it is settled or given back. All methods except
+/// [`changed`](Self::changed), [`admit`](Self::admit), [`keep`](Self::keep) and [`leave`](Self::leave) are
+/// called by the worker's loop and must not wait.
 #[async_trait]
 pub trait Permits: fmt::Debug + Send + Sync + 'static {
-    /// How many more tasks of a partition could be pulled now; `None`: as many as one likes. If there are fewer than `wanted`, more of them should be got, and
-    /// [`changed`](Self::changed) return then.
+    /// Returns how many more tasks of a partition could be pulled now; `None` if there is no limit. If that
+    /// is fewer than `wanted`, the implementation should get more permits, and let [`changed`](Self::changed)
+    /// return when it has.
     fn room(&self, partition: &PartitionId, wanted: usize) -> Option<usize>;
 
-    /// Takes permits, as many as there are, at most `wanted`.
+    /// Takes as many permits as there are, up to `wanted`, and returns how many it took.
     fn take(&self, partition: &PartitionId, wanted: usize) -> usize;
 
-    /// Whether tasks that have permits may start now; so many wait for that. If not, [`changed`](Self::changed) returns once they may.
+    /// Returns whether tasks that have permits may start now; `waiting` tasks are waiting for that. If not,
+    /// [`changed`](Self::changed) returns once they may.
     fn can_start(&self, partition: &PartitionId, waiting: usize) -> bool;
 
-    /// Tasks with so many permits start. Returns what is cancelled when they have to stop, because their permits cannot be kept; `None`: they must not start,
-    /// because something has changed since [`can_start`](Self::can_start).
+    /// Notes that tasks with this many permits start. Returns a token that is cancelled when they have to
+    /// stop because their permits cannot be kept; `None` if they must not start after all, because something
+    /// has changed since [`can_start`](Self::can_start).
     fn start(&self, partition: &PartitionId, permits: usize) -> Option<CancellationToken>;
 
-    /// Permits are not needed any longer, of tasks that had started or had not.
+    /// Gives back permits that are no longer needed; `started` says whether their tasks had started.
     fn give_back(&self, partition: &PartitionId, permits: usize, started: bool);
 
-    /// How long tasks may take to stop whose permits cannot be kept.
+    /// How long tasks may take to stop once their permits cannot be kept.
     fn grace(&self) -> Duration;
 
-    /// Waits until there may be more room than before. Nothing is missed between two calls.
+    /// Waits until there may be more room than before. A change between two calls is not missed.
     async fn changed(&self);
 
-    /// Gets permits for these partitions, and keeps them, as long as it is polled: while the worker of this name runs, and after that as long as one of its
-    /// tasks does.
+    /// Gets permits for these partitions and keeps them for as long as it is polled: while the worker of this
+    /// name runs, and afterwards as long as one of its tasks does.
     async fn keep(&self, worker: &str, partitions: &[PartitionId], clock: &Clock);
 
-    /// Gives everything back that is not in use. Called after [`keep`](Self::keep) was dropped. It must end by itself within seconds.
+    /// Gives back everything that is not in use. Called after [`keep`](Self::keep) was dropped. It must end
+    /// by itself within seconds.
     async fn leave(&self);
 
-    /// Whether there are limits that look at messages, and not only at their partitions. Then [`admit`](Self::admit) is asked about each.
+    /// Returns whether some limits depend on the message, not only on its partition. If so,
+    /// [`admit`](Self::admit) is called for each message.
     fn looks_at_messages(&self) -> bool {
         false
     }
 
-    /// Whether this message may start, which has its slots and all other permits. It is asked by the task itself, and may take a call to a server; it must end by
-    /// itself within seconds.
+    /// Returns whether this message may start, once it has its slots and all other permits. The task itself
+    /// calls this. It may call a server, but must end by itself within seconds.
     async fn admit(&self, message: &MessageData) -> Admission {
         let _ = message;
         Admission::Open(Vec::new())
     }
 
-    /// Why there are no permits at the moment, if that is a fault: shown by [`Health::permits`](crate::Health::permits).
+    /// Why there are no permits at the moment, if that is a fault: returned in
+    /// [`Health::permits`](crate::Health::permits).
     fn problem(&self) -> Option<String> {
         None
     }
@@ -67,13 +75,13 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
 #[must_use = "dropping tickets gives them back"]
 #[non_exhaustive]
 pub enum Admission {
-    /// It may, and has these tickets until it is settled or given back.
+    /// It may start, and holds these tickets until it is settled or given back.
     Open(Vec<Ticket>),
-    /// Not yet: it is postponed by so much, uncounted.
+    /// Not yet: it is postponed by this delay, uncounted.
     Closed(Duration),
 }
 
-/// Permission to run one task, by a limit that looks at messages. Dropping it gives it back.
+/// Permission to run one task, from a limit that depends on the message. Dropping the ticket gives it back.
 #[must_use = "dropping it gives it back"]
 pub struct Ticket {
     revoked: CancellationToken,
@@ -81,12 +89,13 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket. `revoked` is cancelled when its task has to stop because it cannot be kept; `give_back` is called when it is dropped, and must not wait.
+    /// Makes a ticket. `revoked` is cancelled when the task has to stop because the ticket cannot be kept.
+    /// `give_back` is called when the ticket is dropped, and must not wait.
     pub fn new(revoked: CancellationToken, give_back: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self { revoked, give_back: Some(Box::new(give_back)) }
     }
 
-    /// Waits until its task has to stop.
+    /// Waits until the task has to stop.
     pub async fn revoked(&self) {
         self.revoked.cancelled().await;
     }
@@ -106,18 +115,18 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Permits of one partition. Dropping it gives them back.
+/// Permits of one partition. Dropping them gives them back.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<dyn Permits>,
     partition: PartitionId,
     count: usize,
-    /// Of tasks that have started: tells when they have to stop.
+    /// For tasks that have started: cancelled when they have to stop.
     revoked: Option<CancellationToken>,
 }
 
 impl Permit {
-    /// As many as there are; `None`: there are none.
+    /// Takes as many permits as there are, up to `wanted`; `None` if there are none.
     pub(crate) fn take(permits: &Arc<dyn Permits>, partition: &PartitionId, wanted: usize) -> Option<Self> {
         let count = permits.take(partition, wanted);
         (count > 0).then(|| Self {
@@ -132,20 +141,20 @@ impl Permit {
         self.count
     }
 
-    /// So many of them, for what has not started; `None` if they are not enough.
+    /// Splits off `count` permits, for tasks that have not started; `None` if there are not enough.
     pub(crate) fn split(&mut self, count: usize) -> Option<Self> {
         self.count = self.count.checked_sub(count)?;
         let (permits, partition) = (self.permits.clone(), self.partition.clone());
         Some(Self { permits, partition, count, revoked: None })
     }
 
-    /// Its tasks start; `None`: they must not.
+    /// Notes that the tasks start; `None` if they must not.
     pub(crate) fn started(mut self) -> Option<Self> {
         self.revoked = Some(self.permits.start(&self.partition, self.count)?);
         Some(self)
     }
 
-    /// Waits until its tasks have to stop.
+    /// Waits until the tasks have to stop.
     pub(crate) async fn revoked(&self) {
         match &self.revoked {
             Some(revoked) => revoked.cancelled().await,
@@ -153,7 +162,7 @@ impl Permit {
         }
     }
 
-    /// How long they may take then, at most.
+    /// How long the tasks may then take, at most.
     pub(crate) fn grace(&self) -> Duration {
         self.permits.grace()
     }

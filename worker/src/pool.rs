@@ -12,22 +12,24 @@ use crate::handler::Route;
 use crate::permits::{Permit, Ticket};
 use crate::running::Running;
 
-/// Counters that tasks and the fetch loop share. Only the fetch loop adds to the occupied ones.
+/// Counters that tasks and the fetch loop share. Only the fetch loop increases `occupied`.
 #[derive(Debug)]
 pub(crate) struct Pool {
     slots: AtomicUsize,
-    /// How many of them the governor leaves.
+    /// How many of them the governor allows.
     allowed: AtomicUsize,
     occupied: AtomicUsize,
-    /// Tasks that have slots, beyond the slots that are occupied: those of a batch share theirs, and a heavy task has several.
+    /// How many tasks have slots beyond the number of occupied slots: the tasks of a batch share their slots,
+    /// and a heavy task has several.
     beyond: AtomicIsize,
-    /// Of the occupied: those whose handler has ended and whose settlement is under way. They are free in a moment.
+    /// How many of the occupied slots belong to tasks whose handler has ended and whose settlement is under
+    /// way. They will be free in a moment.
     settling: AtomicUsize,
-    /// Tasks ended since the worker was made.
+    /// How many tasks have ended since the worker was built.
     ended: AtomicU64,
     partitions: Vec<Usage>,
     pub(crate) running: Running,
-    /// Every slot that frees wakes the fetch loop.
+    /// Whether every slot that becomes free wakes the fetch loop.
     pub(crate) eager: AtomicBool,
     /// Wakes the fetch loop.
     pub(crate) changed: Notify,
@@ -36,9 +38,9 @@ pub(crate) struct Pool {
 /// What runs of one partition.
 #[derive(Debug, Default)]
 struct Usage {
-    /// Tasks; a batch is one.
+    /// The number of tasks; a batch is one.
     tasks: AtomicUsize,
-    /// Their slots beyond one for each: those of heavy tasks.
+    /// Their slots beyond one each, because some tasks are heavy.
     extra: AtomicUsize,
 }
 
@@ -62,7 +64,7 @@ impl Pool {
         self.occupied.load(SeqCst)
     }
 
-    /// How many tasks have a slot.
+    /// The number of tasks that have a slot.
     pub(crate) fn tasks(&self) -> usize {
         self.occupied().saturating_add_signed(self.beyond.load(SeqCst))
     }
@@ -75,18 +77,18 @@ impl Pool {
         self.ended.load(SeqCst)
     }
 
-    /// How many tasks of a partition run; a batch is one.
+    /// The number of running tasks of a partition; a batch is one.
     pub(crate) fn tasks_in(&self, partition: usize) -> usize {
         self.partitions.get(partition).map_or(0, |usage| usage.tasks.load(SeqCst))
     }
 
-    /// How many slots those have.
+    /// The number of slots that those tasks have.
     pub(crate) fn slots_in(&self, partition: usize) -> usize {
         let slots = |usage: &Usage| usage.tasks.load(SeqCst) + usage.extra.load(SeqCst);
         self.partitions.get(partition).map_or(0, slots)
     }
 
-    /// How many slots it was given.
+    /// The number of slots, as set.
     pub(crate) fn all_slots(&self) -> usize {
         self.slots.load(SeqCst)
     }
@@ -96,7 +98,7 @@ impl Pool {
         self.all_slots().min(self.allowed.load(SeqCst))
     }
 
-    /// The governor leaves so many.
+    /// Sets how many slots the governor allows.
     pub(crate) fn allow(&self, slots: usize) {
         self.allowed.store(slots, SeqCst);
     }
@@ -106,7 +108,7 @@ impl Pool {
         self.changed.notify_one();
     }
 
-    /// Enough free slots to make a pull worthwhile.
+    /// The number of free slots that makes a pull worthwhile.
     pub(crate) fn quarter(&self) -> usize {
         self.slots().div_ceil(4)
     }
@@ -118,7 +120,7 @@ impl Pool {
         }
     }
 
-    /// A task takes its slots.
+    /// Notes that a task takes its slots.
     fn taken(&self, partition: usize, slots: usize) {
         self.occupied.fetch_add(slots, SeqCst);
         let Some(usage) = self.partitions.get(partition) else { return };
@@ -129,8 +131,8 @@ impl Pool {
         }
     }
 
-    /// Slots free. Wakes the fetch loop, unless other settlements are under way: one pull for several slots is cheaper than one for
-    /// each.
+    /// Notes that slots become free. Wakes the fetch loop, unless other settlements are under way: one pull
+    /// for several slots is cheaper than one pull for each.
     fn freed(&self, partition: usize, slots: usize, settling: bool) {
         if let Some(usage) = self.partitions.get(partition) {
             usage.tasks.fetch_sub(1, SeqCst);
@@ -151,31 +153,31 @@ impl Pool {
     }
 }
 
-/// The right to the slots of a task. Dropping it frees them, however the task ends.
+/// The right to the slots of a task. Dropping it frees the slots, however the task ends.
 #[derive(Debug)]
 pub(crate) struct SlotPermit {
     pool: Arc<Pool>,
     pub(crate) partition: usize,
     slots: usize,
     route: Option<Arc<Route>>,
-    /// The task that it lists as running.
+    /// The task that this permit lists as running.
     listed: Option<MessageId>,
     settling: AtomicBool,
     share: Share,
-    /// What lets the task run, where permits are needed.
+    /// The permit that lets the task run, if permits are needed.
     held: Option<Permit>,
-    /// The same by limits that look at messages.
+    /// The tickets that let the task run, from limits that depend on the message.
     tickets: Vec<Ticket>,
 }
 
-/// How much of the slots it is.
+/// How much of the slots a permit stands for.
 #[derive(Debug)]
 enum Share {
-    /// All of it, for one task.
+    /// All of the slots, for one task.
     Whole,
-    /// All of it, for a batch whose tasks have a part each.
+    /// All of the slots, for a batch whose tasks have a part each.
     OfBatch,
-    /// One task's part. The slots free with the last.
+    /// The part of one task. The slots become free with the last part.
     Part(Arc<SlotPermit>),
 }
 
@@ -198,13 +200,13 @@ impl SlotPermit {
         }
     }
 
-    /// The same with what lets its tasks run: given back with the slots.
+    /// Adds the permit that lets the tasks run, which is given back with the slots.
     pub(crate) fn holding(mut self, held: Option<Permit>) -> Self {
         self.held = held;
         self
     }
 
-    /// What lets its tasks run, where permits are needed.
+    /// The permit that lets the tasks run, if permits are needed.
     pub(crate) fn held(&self) -> Option<&Permit> {
         match &self.share {
             Share::Part(whole) => whole.held.as_ref(),
@@ -212,12 +214,12 @@ impl SlotPermit {
         }
     }
 
-    /// Takes what lets its task run, by limits that look at messages.
+    /// Adds the tickets that let the task run, from limits that depend on the message.
     pub(crate) fn keep(&mut self, tickets: Vec<Ticket>) {
         self.tickets = tickets;
     }
 
-    /// Waits until its task has to stop, because what lets it run cannot be kept.
+    /// Waits until the task has to stop, because the permit or a ticket cannot be kept.
     pub(crate) async fn revoked(&self) {
         let of_partition = async {
             match self.held() {
@@ -236,7 +238,7 @@ impl SlotPermit {
         }
     }
 
-    /// Parts of it, one for each of so many tasks.
+    /// Splits the permit into parts, one for each of `tasks` tasks.
     pub(crate) fn split(mut self, tasks: usize) -> Vec<Self> {
         self.share = Share::OfBatch;
         self.pool.beyond.fetch_sub(1, SeqCst);
@@ -259,7 +261,7 @@ impl SlotPermit {
         }
     }
 
-    /// Lists a task as running; `false` if it is listed already.
+    /// Lists a task as running. Returns `false` if it is listed already.
     pub(crate) fn list(&mut self, task: TaskContext) -> bool {
         let id = task.id();
         let listed = self.pool.running.insert_new(id, task);
@@ -269,7 +271,7 @@ impl SlotPermit {
         listed
     }
 
-    /// The handler has ended.
+    /// Notes that the handler has ended.
     pub(crate) fn settling(&self) {
         if let Share::Part(whole) = &self.share {
             whole.settling();
@@ -298,7 +300,7 @@ impl Drop for SlotPermit {
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);
         }
-        // Before the loop is woken that may take it again.
+        // Before waking the loop, which may take it again.
         drop(self.held.take());
         self.pool.freed(self.partition, self.slots, self.settling.load(SeqCst));
     }

@@ -1,4 +1,4 @@
-//! Frees the place of ends of tasks that have been kept for as long as they were to be.
+//! Deletes the ends of tasks once they have been kept long enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use anyqueue::ErrorKind;
 
 use crate::shared::{Shared, Stage};
 
-/// About how long it is from one purge to the next. Each waits a part of it more or less, so that many workers do not purge together.
+/// The approximate time between purges. It varies at random, so that many workers do not purge together.
 const PAUSE: Duration = Duration::from_mins(1);
 const JITTER: f64 = 0.25;
-/// How many ends one purge frees at most.
+/// How many ends one purge deletes at most.
 const FREED_AT_ONCE: u64 = 5_000;
-/// After a purge that freed so many, there are most likely more.
+/// The pause after a purge that deleted that many: there are most likely more.
 const PAUSE_IF_FULL: Duration = Duration::from_secs(1);
 
-/// Purges now and then, until the worker takes on nothing more. A purge under way is left then.
+/// Purges now and then, until the worker takes on nothing more. A purge under way is abandoned then.
 pub(crate) async fn purge_ended(shared: Arc<Shared>) {
     if !shared.queue.keeps_ends() {
         return;
@@ -28,7 +28,7 @@ pub(crate) async fn purge_ended(shared: Arc<Shared>) {
     }
 }
 
-/// Ends only when the queue is closed, or turns out to keep no ends.
+/// Returns only when the queue is closed, or turns out to keep no ends.
 async fn purge_on(shared: &Shared) {
     let clock = shared.queue.clock();
     loop {
@@ -49,7 +49,7 @@ async fn purge_on(shared: &Shared) {
     }
 }
 
-/// When the next purge is due. The first is within a minute of the first run, also if that is followed by others.
+/// When the next purge is due. The first one is within a minute of the first run, even if other runs follow.
 fn due(shared: &Shared) -> Instant {
     let now = shared.queue.clock().now();
     let first = PAUSE.mul_f64(fastrand::f64());

@@ -1,22 +1,23 @@
-//! Pushing a task, or running it here where the queue cannot be reached.
+//! Pushing a task, or running it in this process if the queue cannot be reached.
 
 use std::future::Future;
 
 use anyqueue::{Error, ErrorKind, IntoPartitionId, MessageData, PushOutcome, Pusher, Result};
 
-/// When a task may be run here instead.
+/// When a task may be run in this process instead of being pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fallback {
     /// Never: the error is returned.
     Never,
-    /// If the queue cannot be reached and the message is certainly not stored: the task runs once.
+    /// If the queue cannot be reached and the message is certainly not stored. The task runs once.
     IfCertain,
-    /// Also if the message may be stored, as when the answer was lost: the task may run a second time from the queue. For tasks that bear that.
+    /// Also if the message may have been stored, for instance if the response was lost. The task may run a
+    /// second time from the queue, so it must tolerate that.
     Always,
 }
 
-/// What has become of a task.
+/// What became of the task.
 #[derive(Clone, Debug)]
 #[must_use = "it says whether the task was pushed or has run"]
 #[non_exhaustive]
@@ -25,20 +26,22 @@ pub enum PushedOrRan<T> {
     Pushed(PushOutcome),
     /// It was run here.
     Ran {
-        /// What it returned.
+        /// What the task returned.
         result: T,
         /// Why it could not be pushed.
         error: Error,
-        /// Whether its message may be in the queue all the same; only with [`Fallback::Always`].
+        /// Whether its message may be in the queue all the same; only possible with [`Fallback::Always`].
         may_be_pushed: bool,
     },
 }
 
-/// Pushes a message, or runs a task here, now, if the queue cannot be reached: if the push fails with [`Unavailable`](ErrorKind::Unavailable) or
-/// [`TimedOut`](ErrorKind::TimedOut), and `fallback` allows it. It takes as long to notice that as the queue's calls and
-/// [repetitions](anyqueue::RetryPolicy) take. `run` gets the message back, with the id that it was pushed with.
+/// Pushes a message, or runs the task here and now if the queue cannot be reached.
 ///
-/// There are no retries here, no lease, and no entry in the ledger.
+/// The task runs if the push fails with [`Unavailable`](ErrorKind::Unavailable) or
+/// [`TimedOut`](ErrorKind::TimedOut), and `fallback` allows it. This is only known after the queue's timeouts
+/// and [repetitions](anyqueue::RetryPolicy). `run` gets the message, with the id under which it was pushed.
+///
+/// A task that runs here has no retries, no lease, and no entry in the ledger.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -61,11 +64,11 @@ pub enum PushedOrRan<T> {
 /// ```
 ///
 /// # Errors
-/// The error of the push, if it is of another kind or `fallback` does not allow to run the task. [`Error::is_uncertain`] says whether the message may be
-/// stored.
+/// The error of the push, if it is of another kind or `fallback` does not allow the task to run.
+/// [`Error::is_uncertain`] says whether the message may have been stored.
 ///
 /// # Cancellation
-/// Dropping the future leaves the message stored or not stored, or drops the task.
+/// Dropping the future leaves the message either stored or not stored, or drops the running task.
 pub async fn push_or_run<F, Fut>(
     pusher: &Pusher,
     partition: impl IntoPartitionId,

@@ -1,17 +1,17 @@
-//! What is known of a delivery, by whichever hand on it.
+//! What is known about a delivery, whichever handle to it there is.
 
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{Delivery, DeliveryTwin, Headers, MessageData, MessageId, PartitionId};
 
-/// What is known of a delivery.
+/// What is known about a delivery.
 #[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
     pub(crate) message: &'a MessageData,
     pub(crate) partition: &'a PartitionId,
     #[allow(clippy::struct_field_names, reason = "as a delivery says it")]
     pub(crate) received_at: SystemTime,
-    /// How long before that it was pushed.
+    /// How long before that the message was pushed.
     pub(crate) age: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What the ledger is told of a task that a worker ends.
+//! What a worker reports to the ledger about a task that it ends.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use crate::summary::Outcome;
 use crate::work::Done;
 
 impl Shared {
-    /// Tells the delivery what its end is to say, before it is settled, or what failed and is to be tried again.
+    /// Adds a report to the delivery before it is settled: what its end should say, or what failed and will
+    /// be retried.
     pub(crate) fn report(&self, done: &mut Done) {
         let is_told = match done.decision.status {
             Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled) => true,
             Some(QueueMessageStatus::Failed | QueueMessageStatus::Postponed { .. }) => {
                 done.decision.outcome == Outcome::Retried
             }
-            // Where no header says it, nobody else knows which attempt was the last.
+            // If no header says it, nobody else knows which attempt was the last.
             Some(QueueMessageStatus::Poisonous { .. }) => self.config.counting != Counting::Headers,
             _ => false,
         };
@@ -28,14 +29,15 @@ impl Shared {
         report.attempt.get_or_insert_with(|| self.attempts(delivery));
         report.ran.get_or_insert(Duration::ZERO);
         report.worker = Some(self.config.name.clone());
-        // The handler was told already of a result that is too large.
+        // The handler has already been told about a result that is too large.
         if let Err(error) = delivery.report(report.clone()) {
             tracing::warn!(id = %delivery.id(), %error, "what a task's end was to say is left out");
         }
     }
 }
 
-/// Leaves the result out of a report, because the end of the task could not be stored with it. `false` if there was none.
+/// Leaves the result out of a report, because the end of the task could not be stored with it. Returns
+/// `false` if there was no result.
 pub(crate) fn without_result(delivery: &mut Delivery, report: &mut TaskReport, refused: &Error) -> bool {
     if report.result.take().is_none() {
         return false;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// When a failed task is retried: after c·2ⁿ, where n is the number of failed attempts before this one, up to `max` times.
+/// When a failed task is retried: after c·2ⁿ, where n is the number of failed attempts before this one, up to
+/// `max` times.
 ///
 /// ```
 /// use anyqueue_worker::Retry;
@@ -30,7 +31,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Starts with this delay and doubles it each time. The rest is as in the default.
+    /// Starts with this delay and doubles it each time. All else is as in the default.
     pub fn exponential(base: Duration) -> Self {
         Self { base, max: 10, jitter: 0.1, cap: Duration::from_hours(6), as_new_message: false }
     }
@@ -40,32 +41,34 @@ impl Retry {
         Self::default().max(0)
     }
 
-    /// How often a task is retried; 0 is never. The message's [`max_retries`](anyqueue::TaskOptions::max_retries) overrides it.
-    /// Default: 10.
+    /// Sets how often a task is retried; 0 means never. The message's
+    /// [`max_retries`](anyqueue::TaskOptions::max_retries) overrides it. Default: 10.
     pub fn max(mut self, retries: u32) -> Self {
         self.max = retries;
         self
     }
 
-    /// By how much a delay is changed at random, as a share of it from 0 to 1. Tasks that failed together then do not come back
-    /// together. Default: 0.1.
+    /// Sets by how much a delay varies at random, as a share of it from 0 to 1, so that tasks that failed
+    /// together do not come back together. Default: 0.1.
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
         self
     }
 
-    /// The longest delay, before jitter. Default: 6 hours.
+    /// Sets the longest delay, before jitter. Default: 6 hours.
     pub fn cap(mut self, longest: Duration) -> Self {
         self.cap = longest;
         self
     }
 
-    /// Makes each retry a message of its own, with another id, stored in one step with the end of the failed one (see
-    /// [`Capabilities::successors`](anyqueue::adapter::Capabilities::successors)). Its header [`task-retry-of`](crate::header::RETRY_OF) has the id of
-    /// the first. By default the message itself is postponed, and keeps its id.
+    /// Makes each retry a message of its own, with a new id, stored in one step with the end of the failed
+    /// message (see [`Capabilities::successors`](anyqueue::adapter::Capabilities::successors)). Its header
+    /// [`task-retry-of`](crate::header::RETRY_OF) has the id of the first message. By default the message
+    /// itself is postponed, and keeps its id.
     ///
-    /// For queues where a message cannot be postponed with its attempts (SQS FIFO), or whose messages are not to grow old. In a group the retry
-    /// goes to the group's end. Where a push cannot be delayed, the retry comes at once.
+    /// This is for queues that cannot postpone a message together with its attempts (SQS FIFO), and for
+    /// queues whose messages should not grow old. In a group, the retry goes to the end of the group. If the
+    /// backend cannot delay a push, the retry comes at once.
     pub fn as_new_message(mut self) -> Self {
         self.as_new_message = true;
         self
@@ -80,7 +83,8 @@ impl Retry {
         self.max
     }
 
-    /// The delay before the next retry, given how many attempts had failed before the last one; `None` if there is no retry.
+    /// The delay before the next retry, where `failed` is the number of attempts that had failed before the
+    /// last one; `None` if there is no retry.
     pub fn delay(&self, failed: u32) -> Option<Duration> {
         (failed < self.max).then(|| self.spread(self.base.saturating_mul(1 << failed.min(31)).min(self.cap)))
     }

@@ -1,6 +1,7 @@
 //! How much room a machine has for more work.
 
-/// How much room there is for the tasks of a worker, as a [`Governor`](crate::Governor) sees it: from none of its slots to all of them.
+/// How much room there is for a worker's tasks, as a [`Governor`](crate::Governor) sees it: from none of its
+/// slots to all of them.
 ///
 /// ```
 /// use anyqueue_worker::Room;
@@ -16,18 +17,19 @@ pub struct Room {
 }
 
 impl Room {
-    /// For all slots.
+    /// Room for all slots.
     pub const fn all() -> Self {
         Self { share: 1.0, reason: None }
     }
 
-    /// For none, and why.
+    /// Room for no slot, and why.
     pub fn none(reason: impl Into<String>) -> Self {
         Self::of(0.0, reason)
     }
 
-    /// For this share of the slots, from 0 to 1, rounded up to whole slots; and why not for all. More than 1 counts as 1; less than 0, and
-    /// what is no number, as 0. The text is for people: it is logged and shown by [`Worker::health`](crate::Worker::health).
+    /// Room for this share of the slots, from 0 to 1, rounded up to whole slots, and why not for all. A share
+    /// above 1 counts as 1; a negative share or NaN counts as 0. The reason is for people: it is logged, and
+    /// [`Worker::health`](crate::Worker::health) returns it.
     pub fn of(share: f64, reason: impl Into<String>) -> Self {
         let share = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
         Self { share, reason: (share < 1.0).then(|| reason.into()) }
@@ -39,7 +41,7 @@ impl Room {
         self.share
     }
 
-    /// Why not for all slots; nothing if there is room for all.
+    /// Why there is not room for all slots; `None` if there is.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()

@@ -1,4 +1,4 @@
-//! One run of a batch handler, watched, and what it means for each task.
+//! One run of a batch handler, watched, and what its end means for each task.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Member {
     task: TaskContext,
 }
 
-/// A batch that is ready to run, and those of its tasks that are not part of that.
+/// A batch that is ready to run, and the tasks that are not part of that run.
 struct Prepared {
     members: Vec<Member>,
     done: Vec<Done>,
@@ -57,11 +57,13 @@ pub(crate) fn spawn(shared: &Arc<Shared>, batch: Batch) {
         }
         settle(&shared, done).await;
     });
-    // A thread of tokio keeps the task that it spawned last for itself, and a handler may block that thread next.
+    // A thread of Tokio keeps the task that it spawned last for itself, and a handler may block that thread
+    // next.
     tokio::spawn(async {});
 }
 
-/// Asks the limits that look at messages about each task. One that has to wait keeps back those behind it.
+/// Asks the limits that depend on the message about each task. A task that has to wait keeps back those
+/// behind it.
 async fn admit_all(shared: &Shared, batch: Batch) -> (Batch, Vec<Done>) {
     let Batch { route, works } = batch;
     let (mut admitted, mut done) = (Vec::with_capacity(works.len()), Vec::new());
@@ -79,8 +81,8 @@ async fn admit_all(shared: &Shared, batch: Batch) -> (Batch, Vec<Done>) {
     (Batch { route, works: admitted }, done)
 }
 
-/// Sorts out what can run, reads the payloads, and starts the handler. A task that has to wait keeps back those behind it, so that none
-/// overtakes it. `None` without a task.
+/// Sorts out which tasks can run, reads the payloads, and starts the handler. A task that has to wait keeps
+/// back those behind it, so that none overtakes it. Returns `None` if there is no task.
 fn prepare(shared: &Shared, batch: Batch) -> Option<Prepared> {
     let Batch { route, works } = batch;
     let first = works.first()?;
@@ -125,7 +127,8 @@ fn prepare(shared: &Shared, batch: Batch) -> Option<Prepared> {
     Some(Prepared { members, done, run, context })
 }
 
-/// Parts the tasks that can run from those that end without. One that was lost comes again, so it keeps back those behind it.
+/// Separates the tasks that can run from those that end without running. A lost task comes again, so it keeps
+/// back those behind it.
 fn sort_out(shared: &Shared, works: Vec<Work>) -> (Vec<Work>, Vec<Done>) {
     let (mut runnable, mut done) = (Vec::with_capacity(works.len()), Vec::new());
     let mut is_cut = false;
@@ -146,12 +149,12 @@ fn sort_out(shared: &Shared, works: Vec<Work>) -> (Vec<Work>, Vec<Done>) {
     (runnable, done)
 }
 
-/// The end of a task that stands behind one that has to wait.
+/// The end of a task that is behind one that has to wait.
 fn kept_back() -> Decision {
     Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred)
 }
 
-/// Runs the handler once. Returns how each task is to be settled.
+/// Runs the handler once. Returns how to settle each task.
 async fn attempt(shared: &Shared, route: &Route, prepared: Prepared) -> Vec<Done> {
     let Prepared { members, mut done, run, context } = prepared;
     let Some(run) = run else { return done };
@@ -183,7 +186,7 @@ async fn attempt(shared: &Shared, route: &Route, prepared: Prepared) -> Vec<Done
     done
 }
 
-/// The end of the run, for each task.
+/// Translates the end of the run into one end for each task.
 fn ends(end: End<Vec<TaskResult>>, tasks: usize) -> Vec<End> {
     let all = |end: &dyn Fn() -> End| (0..tasks).map(|_| end()).collect();
     match end {
@@ -212,7 +215,7 @@ async fn watch(
     let mut gone: FuturesUnordered<_> = members.iter().map(gone).collect();
     let mut revoked: FuturesUnordered<_> =
         members.iter().map(|member| member.work.permit.revoked()).collect();
-    // While it blocked its thread, the fetch loop may have asked it to stop.
+    // While the handler blocked its thread, the fetch loop may have asked it to stop.
     let mut drop_at = batch.asked_at().and_then(|asked| asked.checked_add(shared.config.cancel_grace));
     loop {
         let asked = batch.cancel_reason();
@@ -239,7 +242,7 @@ async fn watch(
     }
 }
 
-/// Waits until there is no more use in doing this one task.
+/// Waits until this one task is no longer worth doing.
 async fn gone(member: &Member) -> (&TaskContext, CancelReason) {
     let delivery = &member.work.delivery;
     let reason = tokio::select! {

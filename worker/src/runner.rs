@@ -1,9 +1,10 @@
-//! The tasks that run what has a slot.
+//! Runners: the tasks that run handlers which have a slot.
 //!
-//! Most handlers of a busy worker end at the first poll, and a task for each would cost more than they do. So *runners* take them one
-//! after the other, and the last runner settles together what has ended. A handler that awaits continues in a task of its own. One
-//! that blocks its thread delays no other: while something is left to run, one more runner has been requested. If that one does not
-//! start, or if no runner comes back to settle, the fetch loop requests another.
+//! Most handlers of a busy worker end at the first poll, and a Tokio task for each would cost more than they
+//! do. So a *runner* takes them one after the other, and the last runner settles together what has ended. A
+//! handler that awaits continues in a task of its own. A handler that blocks its thread does not delay the
+//! others: while something is left to run, one more runner has been requested. If that one does not start, or
+//! if no runner comes back to settle, the fetch loop requests another one.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, MutexGuard};
@@ -18,10 +19,10 @@ use crate::settle::settle;
 use crate::shared::Shared;
 use crate::work::{Done, Work};
 
-/// The most settlements that wait for company.
+/// The largest number of settlements that wait to be made together.
 const MAX_TOGETHER: usize = 64;
-/// After so long a requested runner is late: it may be queued on a thread that is blocked. So is one that should be back to settle: it
-/// may block its own thread.
+/// After this time, a requested runner is late: it may be queued on a thread that is blocked. The same holds
+/// for a runner that should be back to settle: it may be blocking its own thread.
 pub(crate) const LATE: Duration = Duration::from_millis(5);
 
 /// What a runner does next.
@@ -33,7 +34,8 @@ enum Step {
 }
 
 impl RunQueue {
-    /// Takes up work and has it run. While something is left, the fetch loop calls this at least once in [`LATE`].
+    /// Adds work, and has it run. While something is left, the fetch loop calls this at least once per
+    /// [`LATE`].
     pub(crate) fn add(&self, shared: &Arc<Shared>, work: impl IntoIterator<Item = Work>) {
         let mut state = self.lock();
         state.waiting.extend(work);
@@ -42,8 +44,8 @@ impl RunQueue {
         request_runner(shared, state, is_needed);
     }
 
-    /// Takes up what has ended, and returns what is next. Running comes before settling while handlers are quick, and the last runner
-    /// that comes back settles for all.
+    /// Adds what has ended, and returns what is next. Running comes before settling while handlers are quick,
+    /// and the last runner that comes back settles for all.
     fn next_step(&self, runner: &mut Runner, ended: Option<Done>, now: Instant, took: Duration) -> Step {
         let mut state = self.lock();
         state.out -= usize::from(std::mem::take(&mut runner.out));
@@ -66,7 +68,7 @@ impl RunQueue {
     }
 }
 
-/// Requests a runner, if none is requested: the one that runs now may block its thread next.
+/// Requests a runner if none is requested: the one that runs now may block its thread next.
 fn request_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>, is_needed: bool) {
     if is_needed && state.requested_at.is_none() {
         state.requested_at = Some(Instant::now());
@@ -76,10 +78,10 @@ fn request_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>, is_nee
     }
 }
 
-/// A task that runs what waits, one after the other.
+/// A Tokio task that runs waiting work, one piece after the other.
 struct Runner {
     shared: Arc<Shared>,
-    /// Whether it was requested and has not started.
+    /// Whether it was requested and has not started yet.
     requested: bool,
     /// Whether it counts as running something.
     out: bool,
@@ -104,7 +106,8 @@ impl Runner {
                     Step::Run(work) => ended = start(&self.shared, work).await,
                     Step::Settle(done) => {
                         settle(&self.shared, done).await;
-                        // That may have woken the fetch loop on this thread: no handler may block it first.
+                        // That may have woken the fetch loop on this thread: no handler may block the thread
+                        // first.
                         break;
                     }
                     Step::Nothing => break,
@@ -121,8 +124,9 @@ impl Runner {
     }
 }
 
-/// A runner that does not end was dropped with its runtime. Then there may be none left to run what waits, so that is released. One
-/// that panics loses only its own task: the fetch loop requests another runner.
+/// A runner that does not end normally was dropped with its runtime. Then no runner may be left to run the
+/// waiting work, so the work is released. A runner that panics loses only its own task: the fetch loop
+/// requests another one.
 impl Drop for Runner {
     fn drop(&mut self) {
         if self.ended {
@@ -142,7 +146,8 @@ impl Drop for Runner {
     }
 }
 
-/// Starts a handler. Returns the work if that was all; otherwise it continues in a task of its own.
+/// Starts a handler. Returns the work if the handler has ended already; otherwise it continues in a task of
+/// its own.
 async fn start(shared: &Arc<Shared>, work: Work) -> Option<Done> {
     let mut deciding = Box::pin(decide(shared.clone(), work));
     match poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await {
@@ -158,8 +163,8 @@ async fn start(shared: &Arc<Shared>, work: Work) -> Option<Done> {
     }
 }
 
-/// Spawns a task that any thread may take up. A thread of tokio keeps the task that it spawned last for itself, and a handler may block
-/// that thread next.
+/// Spawns a Tokio task that any thread may take up. A thread of Tokio keeps the task that it spawned last for
+/// itself, and a handler may block that thread next.
 fn spawn_for_any(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
     tokio::spawn(async {});

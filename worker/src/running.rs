@@ -1,4 +1,4 @@
-//! The tasks that run, so that none runs twice at once in one worker.
+//! The running tasks, so that no task runs twice at once in one worker.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,14 +8,15 @@ use anyqueue::MessageId;
 
 use crate::context::TaskContext;
 
-/// The tasks that run, by message. In parts with a lock each, so that tasks seldom wait for each other.
+/// The running tasks, by message id. They are split into parts with a lock each, so that tasks seldom wait
+/// for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Running([Mutex<HashMap<MessageId, TaskContext>>; PARTS]);
 
 const PARTS: usize = 16;
 
 impl Running {
-    /// `false` if it runs already.
+    /// Adds a task. Returns `false` if it runs already.
     pub(crate) fn insert_new(&self, id: MessageId, task: TaskContext) -> bool {
         self.with(id, |part| match part.entry(id) {
             Entry::Occupied(_) => false,

@@ -1,4 +1,4 @@
-//! What has a slot and waits to run, and what has run and waits to be settled.
+//! Work that has a slot and waits to run, and work that has run and waits to be settled.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::work::{Done, Work};
 
-/// A runner that takes longer for a task settles it before it starts another. So nothing waits long for company.
+/// A runner that needs longer than this for a task settles it before it starts another one, so that no
+/// settlement waits long for others.
 pub(crate) const QUICK: Duration = Duration::from_micros(100);
 
-/// What is left to do. It is no longer than there are slots: each entry holds one.
+/// The work that is left. It is never longer than the number of slots: each entry holds a slot.
 #[derive(Default)]
 pub(crate) struct RunQueue(Mutex<State>);
 
@@ -17,9 +18,9 @@ pub(crate) struct RunQueue(Mutex<State>);
 pub(crate) struct State {
     pub(crate) waiting: VecDeque<Work>,
     pub(crate) done: Vec<Done>,
-    /// Runners that are running something.
+    /// How many runners are running something.
     pub(crate) out: usize,
-    /// When one of them last asked for more.
+    /// When a runner last asked for more work.
     pub(crate) turned: Option<Instant>,
     /// When a runner was requested that has not started yet.
     pub(crate) requested_at: Option<Instant>,
@@ -30,14 +31,14 @@ impl State {
         !self.waiting.is_empty() || !self.done.is_empty()
     }
 
-    /// Whether a runner will be back in a moment, which can settle all that has ended.
+    /// Whether a runner will be back in a moment, which can then settle everything that has ended.
     pub(crate) fn is_expecting(&self, now: Instant) -> bool {
         self.out > 0 && self.turned.is_some_and(|turned| now.saturating_duration_since(turned) < QUICK)
     }
 }
 
 impl RunQueue {
-    /// Whether something waits to be run or settled, or will when a runner is back.
+    /// Whether something waits to be run or settled, or will when a runner comes back.
     pub(crate) fn is_left(&self) -> bool {
         let state = self.lock();
         state.is_left() || state.out > 0

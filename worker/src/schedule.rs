@@ -2,10 +2,10 @@
 
 use crate::usage::SlotUsage;
 
-/// In how many rounds slots are dealt at most, roughly, however many there are.
+/// Slots are dealt in at most about this many rounds, however many slots there are.
 const ROUNDS: usize = 1024;
 
-/// The whole slots of a quota.
+/// The number of whole slots in a quota.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
 fn slots_of(quota: f64) -> usize {
     quota as usize
@@ -29,21 +29,23 @@ fn slots_of(quota: f64) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// By weight: next is the partition that was served least for its weight. None starves. What [other processes](crate::Worker::balance) use for a
-    /// partition counts, as far as the worker is told.
+    /// By weight: the next slot goes to the partition that was served least relative to its weight. No
+    /// partition starves. What [other processes](crate::Worker::balance) use for a partition counts too, if
+    /// the worker knows it.
     #[default]
     Fair,
-    /// In the order in which they were added: a partition is served only while those before it are empty.
+    /// In the order in which the partitions were added: a partition is served only while those before it are
+    /// empty.
     Strict,
 }
 
-/// What the schedule knows of one partition.
+/// What the schedule knows about one partition.
 #[derive(Debug)]
 struct Share {
     weight: f64,
-    /// Slots that started tasks took, divided by the weight. The partition with the least is next.
+    /// Slots that started tasks took, divided by the weight. The partition with the lowest value is next.
     served: f64,
-    /// How many slots it used on average of late.
+    /// How many slots it has used on average recently.
     usage: SlotUsage,
 }
 
@@ -51,9 +53,10 @@ struct Share {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotRequest {
     pub(crate) partition: usize,
-    /// Slots that it has: those that run its tasks, those that its messages wait for, and those reserved for its pull.
+    /// Slots that it has: those that run its tasks, those that its messages wait for, and those reserved for
+    /// its pull.
     pub(crate) used: usize,
-    /// Slots that it may have in all.
+    /// Slots that it may have in total.
     pub(crate) cap: usize,
     /// Slots reserved for it that it does not use yet.
     pub(crate) own: usize,
@@ -64,7 +67,8 @@ pub(crate) struct Schedule {
     sharing: Sharing,
     slots: usize,
     shares: Vec<Share>,
-    /// Where the partition served last stood. A partition that was idle starts from here, without credit for that time.
+    /// The `served` value of the partition that was served last. A partition that was idle starts from here,
+    /// without credit for that time.
     now: f64,
 }
 
@@ -82,7 +86,8 @@ impl Schedule {
         self.slots = slots;
     }
 
-    /// How many slots each partition uses, in other processes too; of those that are not named, none.
+    /// How many slots each partition uses, here and in other processes; none for partitions beyond the end of
+    /// the list.
     pub(crate) fn balance(&mut self, usage: &[SlotUsage]) {
         let usage = usage.iter().copied().chain(std::iter::repeat(SlotUsage::default()));
         for (share, usage) in self.shares.iter_mut().zip(usage) {
@@ -90,7 +95,7 @@ impl Schedule {
         }
     }
 
-    /// A task of this partition starts, in so many slots.
+    /// Notes that a task of this partition starts, in this many slots.
     #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
     pub(crate) fn started(&mut self, partition: usize, slots: usize) {
         if let Some(share) = self.shares.get_mut(partition) {
@@ -99,14 +104,14 @@ impl Schedule {
         }
     }
 
-    /// A partition that was idle may have tasks again.
+    /// Notes that a partition that was idle may have tasks again.
     pub(crate) fn woken(&mut self, partition: usize) {
         if let Some(share) = self.shares.get_mut(partition) {
             share.served = share.served.max(self.now);
         }
     }
 
-    /// Whose turn it is; `shared` slots are free that nobody has reserved.
+    /// Whose turn it is, where `shared` of the free slots are not reserved.
     pub(crate) fn next(&self, requests: &[SlotRequest], shared: usize) -> Option<usize> {
         let granted = vec![0; requests.len()];
         let quotas = self.quotas(requests);
@@ -114,7 +119,8 @@ impl Schedule {
         requests.get(position).map(|request| request.partition)
     }
 
-    /// Deals `room` slots out to the partitions that could use them, `shared` of which nobody has reserved; returns how many each gets.
+    /// Deals `room` slots to the partitions that could use them, of which `shared` are not reserved. Returns
+    /// how many each gets.
     pub(crate) fn deal(&self, room: usize, mut shared: usize, requests: &[SlotRequest]) -> Vec<usize> {
         let mut granted = vec![0; requests.len()];
         if let ([request], [all]) = (requests, granted.as_mut_slice()) {
@@ -131,10 +137,10 @@ impl Schedule {
                 break;
             };
             let used = request.used.saturating_add(*count);
-            // Several at once where there are many, but not past its own share in one step.
+            // Several at once if there are many, but not past the partition's own share in one step.
             let own =
                 Some(slots_of(*quota).saturating_sub(used)).filter(|own| *own > 0).unwrap_or(usize::MAX);
-            // First its own reserve, then what nobody has reserved.
+            // First the partition's own reserve, then slots that are not reserved.
             let (from, is_own) = match request.own.saturating_sub(*count) {
                 0 => (shared, false),
                 reserved => (reserved, true),
@@ -149,11 +155,13 @@ impl Schedule {
         granted
     }
 
-    /// Each partition's share of the slots by weight, among those that want some. One that has more than its share comes after the
-    /// others. Otherwise a partition of long tasks would in time hold every slot.
+    /// Each partition's share of the slots by weight, among those that want some. A partition that has more
+    /// than its share comes after the others. Otherwise a partition of long tasks would in time hold every
+    /// slot.
     ///
-    /// Where other processes use slots for them too, the shares are those of all slots together, and this process does its part of what is
-    /// to change. If each did all of it, all would do too much at once.
+    /// If other processes use slots for these partitions too, the shares are those of all slots together, and
+    /// this process makes only its part of the change. If each process made the whole change, all of them
+    /// together would change too much.
     #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
     fn quotas(&self, requests: &[SlotRequest]) -> Vec<f64> {
         let of = |request: &SlotRequest| {
@@ -170,7 +178,7 @@ impl Schedule {
                 return fair.ceil();
             }
             let missing = fair - usage.here - usage.elsewhere;
-            // None starves, however much of it others do.
+            // No partition starves, however much of it other processes do.
             (usage.here + missing * here / (here + elsewhere)).ceil().max(1.0)
         };
         requests.iter().map(quota).collect()
@@ -273,8 +281,8 @@ mod tests {
         assert_eq!(schedule.deal(2, 2, &[request(0, 6)]), [2], "what nobody else wants it may have");
     }
 
-    /// The slots that each of some processes gives to its two partitions when all of them have worked for so many rounds, `serves` of which says what each
-    /// serves.
+    /// The slots that each process gives to its two partitions after twenty rounds; `serves` says which
+    /// partitions each process serves.
     fn settled(serves: &[[bool; 2]], slots: usize, weights: [u32; 2]) -> Vec<[f64; 2]> {
         let mut used: Vec<_> =
             serves.iter().map(|serves| serves.map(|does| f64::from(u8::from(does)))).collect();

@@ -37,13 +37,14 @@ impl Done {
         }
         shared.tally.count(outcome);
         self.work.series.ended(outcome, self.attempts);
-        // The delivery is dropped first: its slot must not free while it still counts as held.
+        // The delivery is dropped first: its slot must not become free while the delivery still counts as
+        // held.
         drop(self.work.delivery);
         drop(self.work.permit);
     }
 }
 
-/// Settles what has ended, together, and frees the slots.
+/// Settles everything that has ended, together, and frees the slots.
 pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
     for done in &mut done {
         shared.report(done);
@@ -116,7 +117,7 @@ async fn settle_again(
             shared.note(partition, Failing::settled);
         }
         error = match answer {
-            // It was to be retried, but that could not be stored.
+            // The task should have been retried, but that could not be stored.
             Ok(SettleOutcome::Settled) => {
                 return matches!(status, QueueMessageStatus::Poisonous { .. }).then_some(Outcome::Dead);
             }
@@ -126,8 +127,8 @@ async fn settle_again(
     }
 }
 
-/// The next best to a status that was refused, for instance because the headers have become too large. The errors are dropped first.
-/// The count never is: without it the task would be retried forever.
+/// The next best status after one that was refused, for instance because the headers have become too large.
+/// The errors are dropped first. The count is never dropped: without it the task would be retried forever.
 pub(crate) fn fallback(
     status: &QueueMessageStatus,
     wanted: &QueueMessageStatus,
@@ -150,7 +151,7 @@ pub(crate) fn fallback(
     }
 }
 
-/// Why a task that was to be retried goes to the dead letters instead.
+/// Why a task that should be retried goes to the dead letters instead.
 fn why_not_again(wanted: &QueueMessageStatus, error: &Error) -> String {
     let last = match wanted {
         QueueMessageStatus::Postponed { headers: Some(headers), .. } => history(headers).pop(),
@@ -171,13 +172,13 @@ pub(crate) fn expired(delivery: &Delivery, held: Duration) -> bool {
 }
 
 impl Shared {
-    /// Failed attempts before this delivery.
+    /// The number of failed attempts before this delivery.
     pub(crate) fn attempts(&self, delivery: &Delivery) -> u32 {
         let counted = TaskHeaders::of(delivery.headers()).attempts();
         let since = match self.config.counting {
             Counting::Headers => 0,
             Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
-            // A message that was delivered less often than that has been redriven since.
+            // A message with a lower delivery count than that has been redriven in the meantime.
             Counting::Memory => {
                 let remembered = self.failures.of(delivery.id());
                 delivery.delivery_count().map_or(remembered, |count| remembered.min(count.saturating_sub(1)))
@@ -186,21 +187,22 @@ impl Shared {
         counted.saturating_add(since)
     }
 
-    /// Remembers one more failed attempt, or one more worker that did not know the task.
+    /// Remembers one more failed attempt, or one more time that this worker did not know the task.
     fn remember(&self, id: MessageId) {
         if self.config.counting == Counting::Memory {
             self.failures.add(id);
         }
     }
 
-    /// Forgets the failed attempts of a task that is dead. Not before that is settled: if the lease was lost, it comes back.
+    /// Forgets the failed attempts of a dead task. Call it only after the settlement: if the lease was lost,
+    /// the task comes back.
     pub(crate) fn forget(&self, id: MessageId) {
         if self.config.counting == Counting::Memory {
             self.failures.forget(id);
         }
     }
 
-    /// The status that has a task retried, with its history where that can be stored.
+    /// The status for a retry of the task, with its history if that can be stored.
     fn retried(&self, delay: Duration, headers: impl FnOnce() -> Headers) -> QueueMessageStatus {
         match (self.config.counting, self.queue.capabilities().postpone_delay) {
             (Counting::Headers, _) => QueueMessageStatus::Postponed { delay, headers: Some(headers()) },
@@ -209,7 +211,7 @@ impl Shared {
         }
     }
 
-    /// How often the task was lost with the process that ran it, where that is known.
+    /// How often the task was lost with the process that ran it, if that is known.
     pub(crate) fn crashes(&self, delivery: &Delivery) -> u32 {
         let known = self.queue.capabilities().delivery_count
             == anyqueue::adapter::DeliveryCount::ExceptReleases
@@ -242,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// An attempt failed.
+    /// Decides what becomes of a task whose attempt failed.
     #[allow(clippy::too_many_arguments, reason = "all that is known about the attempt")]
     pub(crate) fn failed(
         &self,
@@ -286,8 +288,8 @@ impl Shared {
         Decision::settle(self.retried(delay, headers), Outcome::Retried).with_errors(errors.as_ref())
     }
 
-    /// A part of a work set goes on after its cursor, at the end of the queue: as the same message, or as another where its headers cannot be
-    /// replaced.
+    /// Lets a part of a work set continue after its cursor, at the end of the queue: as the same message, or
+    /// as a new one if its headers cannot be replaced.
     pub(crate) fn goes_on(&self, delivery: &Delivery, cursor: String, outcome: Outcome) -> Decision {
         let mut headers = successors::fresh(delivery.headers());
         headers.insert(CURSOR.to_owned(), cursor);
@@ -296,7 +298,8 @@ impl Shared {
             return Decision::settle(status, outcome);
         }
         let next = successors::copy(delivery.message()).with_headers(headers);
-        // What was done before the cursor is done, unless the one behind it has failed.
+        // The items before the cursor are done, so the message has succeeded, unless the item after them
+        // failed.
         let state = if outcome == Outcome::Retried { EndState::Failed } else { EndState::Succeeded };
         let why = format!("goes on as {}", next.id());
         match Successors::new().then(delivery.partition(), next) {
@@ -307,7 +310,7 @@ impl Shared {
         }
     }
 
-    /// The end of a failed attempt, with the next one as a message of its own.
+    /// The end of a failed attempt, with the next attempt as a message of its own.
     fn retried_anew(
         &self,
         delivery: Received<'_>,
@@ -321,7 +324,7 @@ impl Shared {
         let partition = delivery.partition;
         let mut message = next(headers);
         if self.queue.check_push(partition, &message).is_err() {
-            // Most likely it has become too large: the errors are dropped first.
+            // Most likely the message has become too large: the errors are dropped first.
             let mut fewer = headers.clone();
             fewer.remove(ERRORS);
             message = next(&fewer);
@@ -336,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// This worker cannot run the task; `why` is the reason.
+    /// Decides what becomes of a task that this worker cannot run; `why` is the reason.
     pub(crate) fn unknown_task(&self, delivery: &Delivery, why: &str) -> Decision {
         let headers = TaskHeaders::of(delivery.headers());
         let times = match self.config.counting {

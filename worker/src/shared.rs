@@ -1,4 +1,4 @@
-//! What the parts of a worker share. It knows none of them.
+//! What the parts of a worker share. It knows none of these parts.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -16,16 +16,17 @@ use crate::runs::RunQueue;
 use crate::summary::Tally;
 use crate::usage::UsageBoard;
 
-/// Tasks whose failed attempts a worker remembers, where neither headers nor the backend can.
+/// How many tasks a worker remembers the failed attempts of, if neither headers nor the backend can keep
+/// them.
 const REMEMBERED_FAILURES: usize = 10_000;
 
-/// How far a run has come.
+/// The stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Stage {
-    /// It runs as usual, or has not started.
+    /// The worker runs as usual, or has not started.
     Working,
-    /// Nothing new is taken on. Running tasks may end.
+    /// The worker takes on nothing new. Running tasks may end.
     Draining,
     /// Running handlers are asked to stop.
     Cancelling,
@@ -42,10 +43,10 @@ pub(crate) struct Shared {
     pub(crate) tally: Tally,
     pub(crate) usage: UsageBoard,
     pub(crate) stage: watch::Sender<Stage>,
-    /// Failed attempts, where neither headers nor the backend can keep them.
+    /// Failed attempts, if neither headers nor the backend can keep them.
     pub(crate) failures: MessageCounts,
     control: Mutex<Control>,
-    /// A run is under way.
+    /// Whether a run is under way.
     pub(crate) busy: AtomicBool,
 }
 
@@ -53,17 +54,17 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) paused: Vec<bool>,
-    /// Nothing new is taken on, from any partition.
+    /// Whether nothing new is taken on, from any partition.
     pub(crate) quiet: bool,
     pub(crate) throttled: Option<String>,
     /// When the fetch loop last ticked.
     pub(crate) ticked_at: Instant,
     /// When the worker last made progress: a pull ended, or there was no slot to pull for.
     pub(crate) progress_at: Instant,
-    /// What the backend fails to do, in each partition.
+    /// What the backend fails to do, for each partition.
     pub(crate) failing: Vec<Failing>,
     pub(crate) stuck: usize,
-    /// When ends of tasks are freed next; `None` before the first run.
+    /// When ends of tasks are deleted next; `None` before the first run.
     pub(crate) purge_at: Option<Instant>,
 }
 
@@ -89,7 +90,7 @@ impl Failing {
         self.settlement = Some(error);
     }
 
-    /// A settlement is not repeated any longer: from now on pulls show whether the backend is back.
+    /// A settlement is no longer repeated: from now on, pulls show whether the backend is back.
     pub(crate) fn settlement_given_up(&mut self) {
         let error = self.settlement.take();
         self.pull = self.pull.take().or(error);
@@ -134,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Notes what has been seen of the backend in one partition.
+    /// Notes what was observed of the backend in one partition.
     pub(crate) fn note(&self, partition: usize, seen: impl FnOnce(&mut Failing)) {
         if let Some(failing) = self.control().failing.get_mut(partition) {
             seen(failing);

@@ -26,7 +26,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one, and returns its number.
+    /// Waits for the next signal, and returns its number.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) -> i32 {
         tokio::select! { _ = self.terminate.recv() => SIGTERM, _ = self.interrupt.recv() => SIGINT }
@@ -47,15 +47,16 @@ impl Signals {
     }
 }
 
-/// The numbers that POSIX gives them, and what a shell adds to them for the status of a process that they end.
+/// The numbers that POSIX gives to the signals, and what a shell adds to the number for the status of a
+/// process that a signal ended.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
 const SIGINT: i32 = 2;
 const ENDED_BY: i32 = 128;
 
-/// Runs in this process that listen to signals now.
+/// The number of runs in this process that listen to signals now.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
-/// Whether a signal that no run listens to ends the process.
+/// Whether a signal ends the process if no run listens to signals.
 static EXIT_ON_SIGNAL: AtomicBool = AtomicBool::new(false);
 
 /// A run that listens to signals.
@@ -74,14 +75,15 @@ impl Drop for Listening {
     }
 }
 
-/// Makes signals end the process again. Tokio disables their default action forever once it listens to them, and handlers that block
-/// keep the runtime from ending. While another run listens, a signal belongs to that run.
+/// Makes signals end the process again. Once Tokio listens to a signal, it disables the signal's default
+/// action forever, and handlers that block keep the runtime from ending. While another run listens, a signal
+/// belongs to that run.
 pub(crate) async fn exit_on_next_signal() {
     if EXIT_ON_SIGNAL.swap(true, SeqCst) {
         return;
     }
     let (ready, listening) = tokio::sync::oneshot::channel();
-    // On a thread of its own: those of the application's runtime may all be blocked.
+    // On a thread of its own: all threads of the application's runtime may be blocked.
     let watch = move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async move {
@@ -102,7 +104,8 @@ pub(crate) async fn exit_on_next_signal() {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. Combine it with other reasons to stop in [`Worker::run_until`](crate::Worker::run_until).
+/// Waits for SIGTERM or SIGINT. Combine it with other reasons to stop in
+/// [`Worker::run_until`](crate::Worker::run_until).
 ///
 /// ```
 /// # use anyqueue_worker::{Summary, Worker, shutdown_signal};

@@ -6,18 +6,22 @@ use crate::config::MAX_SLOTS;
 use crate::worker::Worker;
 
 impl Worker {
-    /// How many slots it has, as set. [`Health::slots`](crate::Health::slots) says how many of them it may use at the moment.
+    /// The number of slots, as set. [`Health::slots`](crate::Health::slots) says how many of them the worker
+    /// may use at the moment.
     pub fn slots(&self) -> usize {
         self.0.pool.all_slots()
     }
 
-    /// Changes how many slots it has, also while it runs. Returns without waiting. It stays so for later runs.
+    /// Changes the number of slots, even while the worker runs. Returns without waiting. Later runs keep the
+    /// new number.
     ///
-    /// With fewer slots than tasks are running, those run to their end and no others start meanwhile. What was
-    /// [prefetched](crate::WorkerBuilder::prefetch) beyond the new number is released at once. A [heavy task](crate::Kind::slots) that takes
-    /// more slots than are left gets all of them.
+    /// If more tasks are running than there are slots now, they run to their end, and no others start in the
+    /// meantime. Messages that were [prefetched](crate::WorkerBuilder::prefetch) beyond the new number are
+    /// released at once. A [heavy task](crate::Kind::slots) that takes more slots than are left gets all of
+    /// them.
     ///
-    /// With 0 the worker takes on nothing, as if all its partitions were [paused](Self::pause), until it has slots again. It stays live.
+    /// With 0 slots the worker takes on nothing, as if all its partitions were [paused](Self::pause), until
+    /// it has slots again. It still counts as live.
     ///
     /// ```
     /// # use anyqueue_worker::{Partition, TaskContext, Worker};

@@ -1,4 +1,4 @@
-//! The request to a handler to stop, and its reason.
+//! The request that a handler stop, and its reason.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -11,15 +11,17 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// It has run longer than it may.
+    /// The handler has run longer than it may.
     Timeout,
-    /// The message no longer belongs to this process: another worker may be processing it. The result will not be settled.
+    /// The message no longer belongs to this process: another worker may be processing it. The result will
+    /// not be settled.
     LeaseLost,
-    /// [`Queue::request_cancel`](anyqueue::Queue::request_cancel) was called for it.
+    /// [`Queue::request_cancel`](anyqueue::Queue::request_cancel) was called for the task.
     CancelRequested,
     /// The worker is shutting down. The task is released, and the attempt is not counted.
     Shutdown,
-    /// The [permit](crate::Permits) to run it cannot be kept: others may run as many as may run. The task is released, and the attempt is not counted.
+    /// The [permit](crate::Permits) to run the task cannot be kept: others may already run as many tasks as
+    /// the limit allows. The task is released, and the attempt is not counted.
     PermitLost,
 }
 
@@ -39,7 +41,7 @@ impl CancelReason {
     }
 }
 
-/// The request to stop. The first reason stays.
+/// The request to stop. The first reason is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     /// The reason as its position in [`CancelReason::ALL`] + 1; 0 is none.
@@ -55,7 +57,7 @@ impl Stop {
         CancelReason::ALL.get(usize::from(position)).copied()
     }
 
-    /// Waits until it is asked for.
+    /// Waits until the handler is asked to stop.
     pub(crate) async fn asked(&self) -> CancelReason {
         loop {
             if let Some(reason) = self.reason() {
@@ -67,7 +69,8 @@ impl Stop {
 
     pub(crate) fn token(&self) -> &CancellationToken {
         let token = self.token.get_or_init(CancellationToken::new);
-        // The reason may have come before the token was there; `ask` sets it before it looks for the token.
+        // The reason may have come before the token existed; `ask` sets the reason before it looks for the
+        // token.
         if self.reason.load(Ordering::SeqCst) != 0 {
             token.cancel();
         }

@@ -1,4 +1,4 @@
-//! Messages that follow a task: itself once more, or its next attempt.
+//! Messages that follow a task: the task once more, or its next attempt.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anyqueue::{Headers, MessageData, MessageId, When};
 use crate::message::header::{ATTEMPTS, CURSOR, ERRORS, REDRIVEN, RETRY_OF, UNKNOWN};
 use crate::received::Received;
 
-/// The message under another id.
+/// The message with a new id.
 pub(crate) fn copy(message: &MessageData) -> MessageData {
     let mut copy = MessageData::with_id(MessageId::new(), message.payload_bytes())
         .with_headers(message.headers().clone())
@@ -21,7 +21,7 @@ pub(crate) fn copy(message: &MessageData) -> MessageData {
     copy
 }
 
-/// Headers without what tells of earlier attempts.
+/// The headers without those about earlier attempts.
 pub(crate) fn fresh(headers: &Headers) -> Headers {
     let mut headers = own(headers);
     for name in [ATTEMPTS, CURSOR, ERRORS, UNKNOWN, REDRIVEN, RETRY_OF] {
@@ -30,14 +30,14 @@ pub(crate) fn fresh(headers: &Headers) -> Headers {
     headers
 }
 
-/// Headers without those that anyqueue writes about a message's own past.
+/// The headers without those that anyqueue writes about a message's own past.
 fn own(headers: &Headers) -> Headers {
     let mut headers = headers.clone();
     headers.retain(|name, _| !name.starts_with(anyqueue::RESERVED_HEADER_PREFIX));
     headers
 }
 
-/// The next attempt of a task as a message of its own. The delivery was received `held` ago.
+/// The next attempt of a task, as a message of its own. The delivery was received `held` ago.
 pub(crate) fn next_attempt(
     delivery: Received<'_>,
     headers: &Headers,
@@ -51,7 +51,7 @@ pub(crate) fn next_attempt(
     headers.insert(RETRY_OF.to_owned(), first);
     let mut options = message.options().clone();
     options.delay = (!delay.is_zero()).then_some(When::In(delay));
-    // What is left of its time to live goes on running.
+    // The rest of its time to live continues to run.
     options.expiry = options.expiry.map(|expiry| match expiry {
         When::In(time_to_live) => When::In(time_to_live.saturating_sub(delivery.age + held)),
         at @ When::At(_) => at,

@@ -44,8 +44,8 @@ impl Outcome {
     }
 }
 
-/// How the tasks of one run of a worker ended. A task that was delivered several times is counted as often, and one that was ended while its handler blocked its
-/// thread once more when that returns.
+/// How the tasks of one run of a worker ended. A task that was delivered several times is counted each time.
+/// A task that was ended while its handler blocked its thread is counted once more when the handler returns.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -62,42 +62,43 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Processed with success.
+    /// Tasks that succeeded.
     pub processed: u64,
-    /// Failed, to be retried.
+    /// Tasks that failed and will be retried.
     pub retried: u64,
-    /// Moved to the dead letters.
+    /// Tasks that were moved to the dead letters.
     pub dead: u64,
-    /// Removed because of a cancellation request.
+    /// Tasks that were removed because of a cancellation request.
     pub cancelled: u64,
-    /// Interrupted by the shutdown, and released, uncounted.
+    /// Tasks that the shutdown interrupted and released, uncounted.
     pub interrupted: u64,
-    /// Held but not started when the shutdown came, and released.
+    /// Tasks that were held but had not started when the shutdown came, and were released.
     pub released: u64,
-    /// Not settled because the lease was lost, or because the task was ended as timed out while its handler blocked its thread. Another worker may have
-    /// the task.
+    /// Tasks that were not settled because their lease was lost, or because they were ended as timed out
+    /// while their handler blocked its thread. Another worker may have such a task.
     pub lost: u64,
-    /// Not run now, but later: the task is unknown here, its kind is full, or an earlier run of it has not ended.
+    /// Tasks that run later instead of now: the task is unknown here, its kind is full, or an earlier run of
+    /// it has not ended.
     pub deferred: u64,
-    /// Impossible to settle. The task comes back when its lease ends.
+    /// Tasks that could not be settled. They come back when their lease ends.
     pub unsettled: u64,
-    /// Still running at the end of the shutdown: their handlers block and cannot be stopped.
+    /// Tasks that were still running at the end of the shutdown: their handlers block and cannot be stopped.
     pub abandoned: u64,
-    /// The limit that ended the run, if one did: the process is to be replaced by a fresh one.
+    /// The limit that ended the run, if one did: the process should be replaced by a fresh one.
     pub reached: Option<RunLimit>,
 }
 
-/// What a run may use up.
+/// A limit on what a run may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunLimit {
-    /// It took on as many tasks as it [may](crate::WorkerBuilder::max_tasks).
+    /// The run took on as many tasks as it [may](crate::WorkerBuilder::max_tasks).
     Tasks,
     /// The process occupied more memory than it [may](crate::WorkerBuilder::max_memory).
     Memory,
 }
 
-/// The counts during a run.
+/// The counters of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally([AtomicU64; Outcome::ALL.len()]);
 

@@ -26,13 +26,15 @@
 //! | `deferred` | runs later: it is unknown here, its kind is full, or an earlier run has not ended |
 //! | `unsettled` | could not be settled, and comes back when its lease ends |
 //!
-//! Both labels have a fixed set of values. `partition` has the partitions that the worker was built with: `mail`, or
-//! `mail (dead letters)`. `kind` has the kinds with a handler of their own, and `other` for the rest.
+//! The labels `partition` and `kind` have a fixed set of values. `partition` is one of the partitions that
+//! the worker was built with, such as `mail` or `mail (dead letters)`. `kind` is one of the kinds with a
+//! handler of their own, or `other` for the rest.
 //!
-//! Each attempt is a `tracing` span of level INFO named `anyqueue.task`, with the fields `partition`, `kind`, `id`, `attempt` and
-//! `traceparent`, the W3C trace context of the sender. A run of a batch handler is one span named `anyqueue.batch` instead, with the fields
-//! `partition`, `kind`, `tasks` (how many) and the `id` of the first. Install a metrics recorder before you run a worker: series are registered when
-//! they are first used.
+//! Each attempt is a `tracing` span of level INFO named `anyqueue.task`, with the fields `partition`, `kind`,
+//! `id`, `attempt` and `traceparent`, the W3C trace context of the sender. A run of a batch handler is one
+//! span named `anyqueue.batch` instead, with the fields `partition`, `kind`, `tasks` (how many) and the `id`
+//! of the first task. Install a metrics recorder before you run a worker: series are registered when they are
+//! first used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,7 +71,7 @@ impl Series {
         }
     }
 
-    /// An attempt starts; `wait` if it is the first.
+    /// Notes that an attempt starts; `wait` is given if it is the first.
     pub(crate) fn started(&self, wait: Option<Duration>) {
         self.started.increment(1);
         if let Some(wait) = wait {
@@ -81,7 +83,7 @@ impl Series {
         self.run.record(took.as_secs_f64());
     }
 
-    /// A delivery ended.
+    /// Notes that a delivery ended.
     pub(crate) fn ended(&self, outcome: Outcome, attempts: u32) {
         match outcome {
             Outcome::Processed => self.processed.increment(1),
@@ -102,7 +104,7 @@ fn ended(partition: &str, kind: &str, outcome: Outcome) -> Counter {
     counter!("anyqueue_worker_ended_total", &labels)
 }
 
-/// The series of a run by partition and kind, registered when first used.
+/// The series of a run by partition and kind, registered when they are first used.
 #[derive(Default)]
 pub(crate) struct SeriesCache {
     by_kind: HashMap<(usize, Option<String>), Arc<Series>>,
@@ -111,7 +113,7 @@ pub(crate) struct SeriesCache {
 }
 
 impl SeriesCache {
-    /// The series of a kind that has a handler, or of all others.
+    /// The series of a kind that has a handler, or of all other kinds.
     pub(crate) fn of(&mut self, index: usize, partition: &PartitionId, kind: Option<&str>) -> Arc<Series> {
         if let Some((last, name, series)) = &self.last
             && *last == index

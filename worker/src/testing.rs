@@ -39,7 +39,8 @@ const STEP: Duration = Duration::from_secs(5);
 /// How often other tasks are polled after each step.
 const YIELDS: usize = 32;
 
-/// A queue in memory with a [ledger](anyqueue::QueueBuilder::ledger), a worker on it, and their clock. Use it on a current-thread runtime, the default of `#[tokio::test]`.
+/// A queue in memory with a [ledger](anyqueue::QueueBuilder::ledger), a worker on it, and their clock. Use it
+/// on a current-thread runtime, the default of `#[tokio::test]`.
 #[derive(Debug)]
 pub struct Harness {
     queue: Queue,
@@ -48,7 +49,7 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// Makes a harness with the worker that `build` sets up.
+    /// Makes a harness with the worker that `build` configures.
     ///
     /// # Errors
     /// As [`WorkerBuilder::build`].
@@ -88,7 +89,8 @@ impl Harness {
         Ok(id)
     }
 
-    /// Runs everything that is due, including what handlers push meanwhile, and returns how it ended.
+    /// Runs everything that is due, including tasks that handlers push in the meantime, and returns how the
+    /// tasks ended.
     ///
     /// # Errors
     /// As [`Worker::run_once`].
@@ -96,8 +98,8 @@ impl Harness {
         self.worker.run_once().await
     }
 
-    /// Lets time pass in steps, and lets the tasks that wait for it continue. Join it with [`run`](Self::run) to let time pass while
-    /// handlers run.
+    /// Lets time pass in steps, and lets the tasks that wait for it continue. Join it with [`run`](Self::run)
+    /// to let time pass while handlers run.
     pub async fn advance(&self, time: Duration) {
         let mut left = time;
         turns().await; // what is about to start starts before time passes
@@ -109,12 +111,13 @@ impl Harness {
         }
     }
 
-    /// Lets time pass while nothing runs, not even heartbeats, as if the process had been stopped. Leases that end meanwhile are lost.
+    /// Lets time pass while nothing runs, not even heartbeats, as if the process had been stopped. Leases
+    /// that end in the meantime are lost.
     pub fn stall(&self, time: Duration) {
         self.clock.advance(time);
     }
 
-    /// The dead letters of a partition, at most a thousand.
+    /// Lists the dead letters of a partition, at most a thousand.
     ///
     /// # Errors
     /// As [`DeadLetters::list`](anyqueue::DeadLetters::list).
@@ -122,7 +125,7 @@ impl Harness {
         self.queue.dead_letters(partition)?.list(Page::of(1000)).await
     }
 
-    /// How many messages of a partition are in each state.
+    /// Counts the messages of a partition in each state.
     ///
     /// # Errors
     /// As [`Queue::counts`].

@@ -1,13 +1,13 @@
-//! How much of the slots each partition uses: here, and in other processes that serve it too.
+//! How many slots each partition uses: here, and in other processes that serve it too.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For how long it counts what was told of other processes: whoever told it may not be there any more.
+/// How long information about other processes counts: whoever gave it may be gone by then.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// How many slots a partition has used on average within the last seconds.
+/// How many slots a partition has used on average in the last seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SlotUsage {
@@ -17,12 +17,12 @@ pub struct SlotUsage {
     pub elsewhere: f64,
 }
 
-/// What the loop measures of its partitions, and is told of other processes.
+/// What the loop measures of its partitions, and what it was told about other processes.
 #[derive(Debug)]
 pub(crate) struct UsageBoard {
-    /// Somebody asks for it.
+    /// Whether the times are measured, because they were asked for.
     is_metered: AtomicBool,
-    /// Slots times microseconds, of each partition.
+    /// Slots times microseconds, for each partition.
     slot_micros: Vec<AtomicU64>,
     told: Mutex<Option<(Instant, Vec<SlotUsage>)>>,
 }
@@ -36,7 +36,7 @@ impl UsageBoard {
         }
     }
 
-    /// The time that slots were occupied, of each partition, from the first call on.
+    /// How long slots were occupied, for each partition, counted from the first call.
     pub(crate) fn slot_time(&self) -> Vec<Duration> {
         self.is_metered.store(true, Relaxed);
         self.slot_micros.iter().map(|micros| Duration::from_micros(micros.load(Relaxed))).collect()
@@ -46,7 +46,7 @@ impl UsageBoard {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, usage));
     }
 
-    /// What was told last, unless that is long ago.
+    /// What was told last, unless that was too long ago.
     pub(crate) fn told(&self, now: Instant) -> Option<Vec<SlotUsage>> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = told.as_ref().filter(|(at, _)| now.saturating_duration_since(*at) <= KEPT);
@@ -62,7 +62,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// A round begins.
+    /// Counts the time since the previous round ended, at the beginning of a new one.
     pub(crate) fn add(&mut self, board: &UsageBoard, now: Instant) {
         let Some(since) = self.since.take() else { return };
         let micros = u64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX);
@@ -71,7 +71,7 @@ impl Meter {
         }
     }
 
-    /// A round that began at `now` has ended with so many slots of each partition occupied.
+    /// A round that began at `now` has ended, with this many slots of each partition occupied.
     pub(crate) fn begin(&mut self, board: &UsageBoard, now: Instant, slots_in: impl Fn(usize) -> usize) {
         if !board.is_metered.load(Relaxed) {
             return;

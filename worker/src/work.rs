@@ -23,17 +23,17 @@ pub(crate) struct Work {
 /// What to do with a delivery that has a slot.
 pub(crate) enum Verdict {
     Run(Arc<Route>),
-    /// It does not run, but is settled like this.
+    /// The task does not run, but is settled like this.
     End(QueueMessageStatus, Outcome),
 }
 
-/// What to settle a delivery with; nothing if its lease was lost.
+/// How to settle a delivery; without a status if its lease was lost.
 pub(crate) struct Decision {
     pub(crate) status: Option<QueueMessageStatus>,
-    /// What is stored with it.
+    /// The messages that are stored with the settlement.
     pub(crate) then: Successors,
     pub(crate) outcome: Outcome,
-    /// What the ledger is to know of it.
+    /// What the ledger records about the end.
     pub(crate) report: TaskReport,
 }
 
@@ -47,32 +47,32 @@ impl Decision {
         self
     }
 
-    /// What comes of the task.
+    /// Adds the result of the task.
     pub(crate) fn with_result(mut self, result: Option<Bytes>) -> Self {
         self.report.result = result;
         self
     }
 
-    /// What its handler noted.
+    /// Adds the notes of the handler.
     pub(crate) fn with_log(mut self, log: Option<String>) -> Self {
         self.report.log = log.map(Arc::from);
         self
     }
 
-    /// How the task ends, where the status does not say it, and why.
+    /// Sets how the task ends, if the status does not say it, and why.
     pub(crate) fn ended_as(mut self, state: EndState, reason: impl Into<Arc<str>>) -> Self {
         self.report.state = Some(state);
         self.report.reason = Some(reason.into());
         self
     }
 
-    /// The failed attempts, as a header has them.
+    /// Adds the failed attempts, in the form that a header has.
     pub(crate) fn with_errors(mut self, errors: Option<&String>) -> Self {
         self.report.errors = errors.map(|errors| errors.as_str().into());
         self
     }
 
-    /// It is what comes of this attempt, which took so long.
+    /// Sets which attempt this ends, and how long the attempt took.
     pub(crate) fn of_attempt(mut self, attempt: u32, took: Duration) -> Self {
         (self.report.attempt, self.report.ran) = (Some(attempt), Some(took));
         self

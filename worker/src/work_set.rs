@@ -1,4 +1,4 @@
-//! A pool of bounded size over a set too large to enqueue.
+//! A pool of bounded size over a set that is too large to enqueue.
 
 use std::fmt;
 use std::future::Future;
@@ -15,10 +15,11 @@ use crate::message::header::{CURSOR, KIND};
 pub const MAX_WIDTH: usize = 10_000;
 /// The longest cursor, in bytes.
 pub const MAX_CURSOR_BYTES: usize = 1024;
-/// How many items a run takes on unless told otherwise.
+/// The default for how many items a run takes on.
 const CHUNK: usize = 100;
 
-/// Which part of a source to read. Each item belongs to exactly one part: for instance to that whose number is its key modulo `of`.
+/// Which part of a source to read. Each item belongs to exactly one part, for instance to the part whose
+/// number is the item's key modulo `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(clippy::exhaustive_structs, reason = "a part of a whole is nothing else")]
 pub struct Part {
@@ -28,16 +29,18 @@ pub struct Part {
     pub of: usize,
 }
 
-/// Where the items of a [`WorkSet`] come from, in an order that stays: a table by its key, a directory by its names.
+/// Where the items of a [`WorkSet`] come from, in an order that does not change: a table by its key, a
+/// directory by its names.
 pub trait WorkSource: Send + Sync + 'static {
     /// One piece of work.
     type Item: Send + 'static;
 
-    /// Up to `max` items of a part that come after the one with this cursor, each with its own cursor; from the beginning without one. None:
-    /// the part is done. Items that come to the source meanwhile are found if they stand behind the cursor.
+    /// Returns up to `max` items of a part that come after the item with the cursor `after`, each with its
+    /// own cursor; without a cursor, the first items. If it returns none, the part is done. Items that are
+    /// added to the source in the meantime are found if they come after the cursor.
     ///
     /// # Errors
-    /// As those of a handler: the run is retried, from the same cursor.
+    /// Treated like the errors of a handler: the run is retried, from the same cursor.
     fn next(
         &self,
         part: Part,
@@ -46,15 +49,19 @@ pub trait WorkSource: Send + Sync + 'static {
     ) -> impl Future<Output = std::result::Result<Vec<(String, Self::Item)>, TaskError>> + Send;
 }
 
-/// Works through a set of any size with a few messages: `width` of them, each of which is a part of the set and carries a cursor.
+/// Works through a set of any size with a few messages: `width` messages, each of which stands for a part of
+/// the set and carries a cursor.
 ///
-/// A run of such a message takes the next items of its part, hands them one by one to the handler, and puts the message back with the cursor of
-/// the last one: in one step where the backend [can](anyqueue::adapter::Capabilities::moves). So a set of a million rows keeps `width` messages in
-/// the queue and as many chunks in memory, goes on wherever it was when a process dies, and skips nothing. What a killed or failed run had done
-/// since the last cursor was stored is done again: make the handler idempotent. A shutdown stores the cursor first.
+/// A run of such a message takes the next items of its part, passes them one by one to the handler, and puts
+/// the message back with the cursor of the last item, in one step where the backend
+/// [can](anyqueue::adapter::Capabilities::moves) do that. So a set of a million rows keeps only `width`
+/// messages in the queue and as many chunks in memory. When a process dies, the set continues from where it
+/// was, and no item is skipped. Items that a killed or failed run processed after the last stored cursor are
+/// processed again: make the handler idempotent. A shutdown stores the cursor first.
 ///
-/// An item whose handler fails holds up its part: the message is retried from there as the [`Retry`](crate::Retry) policy says, and in the end goes to the
-/// dead letters with its cursor, from where a redrive goes on.
+/// An item whose handler fails holds up its part: the message is retried from that item according to the
+/// [`Retry`](crate::Retry) policy. In the end it goes to the dead letters with its cursor, and a redrive
+/// continues from there.
 ///
 /// ```
 /// use anyqueue::Queue;
@@ -99,10 +106,12 @@ pub struct WorkSet<S> {
 }
 
 impl<S: WorkSource> WorkSet<S> {
-    /// A set of this name in `width` parts: as many of its items are worked on at once, in all processes together.
+    /// Makes a set of this name in `width` parts. Up to `width` of its items are worked on at once, in all
+    /// processes together.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for an empty name or one of more than 128 bytes, and for a width of 0 or above [`MAX_WIDTH`].
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a name that is empty or has more than 128
+    /// bytes, and for a width of 0 or above [`MAX_WIDTH`].
     pub fn new(name: impl Into<Arc<str>>, width: usize, source: S) -> Result<Self> {
         let name = name.into();
         if name.is_empty() || name.len() > 128 {
@@ -117,21 +126,22 @@ impl<S: WorkSource> WorkSet<S> {
         Ok(Self { name, width, chunk: CHUNK, source: Arc::new(source) })
     }
 
-    /// How many items a run takes on at most, which then share one settlement; at least 1. Default: 100.
+    /// Sets how many items a run takes on at most, which then share one settlement. At least 1. Default: 100.
     pub fn chunk(mut self, items: usize) -> Self {
         self.chunk = items.max(1);
         self
     }
 
-    /// Pushes the messages of all parts that are not there already, and returns how many it pushed. So it can be called again, by any process:
-    /// where ids are unique ([`unique_ids`](anyqueue::adapter::Capabilities::unique_ids)) a part that is under way is left alone. A part that has ended
-    /// begins again.
+    /// Pushes the messages of all parts that are not in the queue already, and returns how many it pushed.
+    /// Any process may call it again: if ids are unique
+    /// ([`unique_ids`](anyqueue::adapter::Capabilities::unique_ids)), a part that is under way is left alone.
+    /// A part that has ended begins again.
     ///
     /// # Errors
-    /// Those of a push. What was pushed before the error stays.
+    /// Those of a push. Messages pushed before the error stay in the queue.
     ///
     /// # Cancellation
-    /// Dropping the future leaves each part started or not.
+    /// Dropping the future leaves each part either started or not.
     pub async fn start(&self, queue: &Queue, partition: impl IntoPartitionId) -> Result<usize> {
         let message = |number| self.message(Part { number, of: self.width });
         let messages = (0..self.width).map(message).collect::<Result<_>>()?;
@@ -156,7 +166,7 @@ impl<S: WorkSource> WorkSet<S> {
         format!("work-set {}", self.name)
     }
 
-    /// What runs its messages.
+    /// The function that runs its messages.
     pub(crate) fn runner<F, Fut>(self, handler: F) -> impl Fn(Bytes, TaskContext) -> RunFuture
     where
         F: Fn(S::Item, TaskContext) -> Fut + Send + Sync + 'static,
@@ -172,7 +182,8 @@ impl<S: WorkSource> WorkSet<S> {
 
 type RunFuture = std::pin::Pin<Box<dyn Future<Output = TaskResult> + Send>>;
 
-/// Takes on the next items of a part. The cursor is noted after each, so that whatever ends the run keeps what was done.
+/// Takes on the next items of a part. Notes the cursor after each item, so that the work done is kept
+/// whatever ends the run.
 async fn run<S, F, Fut>(
     source: &S,
     handler: &F,

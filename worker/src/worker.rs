@@ -20,7 +20,7 @@ use crate::summary::Summary;
 
 /// Runs handlers over a queue. See the [crate](crate) for what it promises.
 ///
-/// Cheap to clone. All clones are the same worker, so that one can control what another runs:
+/// Cheap to clone. All clones are the same worker, so that one can control what another one runs:
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -44,31 +44,34 @@ pub struct Worker(pub(crate) Arc<Shared>);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
-    /// How far the run has come.
+    /// The stage of the run.
     pub stage: Stage,
-    /// How many slots are occupied.
+    /// The number of occupied slots.
     pub running: usize,
-    /// How many slots may be used: those of the worker, as far as the [governor](crate::Governor) leaves them. More can be occupied for a
-    /// while after there were more.
+    /// The number of slots that may be used: those of the worker, or as many of them as the
+    /// [governor](crate::Governor) allows. More can be occupied for a while after the number has decreased.
     pub slots: usize,
-    /// How many handlers did not end within the grace after they were asked to stop.
+    /// The number of handlers that did not end within the grace after they were asked to stop.
     pub stuck: usize,
-    /// How long ago the worker's loop last ticked. It does so about once a second.
+    /// How long ago the worker's loop last ticked. It ticks about once a second.
     pub since_tick: Duration,
-    /// How long ago the worker last made progress: a pull ended, even with an error, or none was needed because every slot was occupied.
+    /// How long ago the worker last made progress: a pull ended, even with an error, or no pull was needed
+    /// because every slot was occupied.
     pub since_progress: Duration,
-    /// The partitions whose last pull failed, or whose last settlement did and is being repeated, with the error.
+    /// The partitions whose last pull failed, or whose last settlement failed and is being repeated, each
+    /// with the error.
     pub failing: Vec<(PartitionId, Error)>,
-    /// Why the [governor](crate::Governor) leaves the worker fewer slots than it has, or none.
+    /// Why the [governor](crate::Governor) allows the worker only some of its slots, or none, if it does so.
     pub throttled: Option<String>,
     /// Why the worker gets no [permits](crate::Permits), if that is a fault.
     pub permits: Option<String>,
 }
 
 impl Health {
-    /// Whether the worker made progress within this time. It also does while its backend is down, since a restart would not help.
+    /// Returns whether the worker made progress within this time. That includes a worker whose backend is
+    /// down, since a restart would not help.
     ///
-    /// The pulls of an idle worker end every ten seconds, so allow for more than that: a minute, for instance.
+    /// A pull of an idle worker lasts up to ten seconds, so allow for more than that: a minute, for instance.
     #[must_use]
     pub fn is_live(&self, within: Duration) -> bool {
         self.since_tick <= within && self.since_progress <= within
@@ -84,7 +87,8 @@ impl Worker {
         worker
     }
 
-    /// What the backend cannot do for a worker, in full sentences; empty if nothing is missing. Also logged when the worker is made.
+    /// What the backend cannot do for a worker, in full sentences; empty if nothing is missing. The list is
+    /// also logged when the worker is built.
     pub fn limitations(&self) -> Vec<String> {
         let capabilities = self.0.queue.capabilities();
         let mut limitations = Vec::new();
@@ -106,27 +110,28 @@ impl Worker {
         limitations.into_iter().map(str::to_owned).collect()
     }
 
-    /// What it is called where the ends of tasks are kept: see [`WorkerBuilder::name`](crate::WorkerBuilder::name).
+    /// The name of the worker, which is stored with the ends of tasks: see
+    /// [`WorkerBuilder::name`](crate::WorkerBuilder::name).
     pub fn name(&self) -> &str {
         &self.0.config.name
     }
 
-    /// The partitions that it serves, in the order in which they were named.
+    /// The partitions that the worker serves, in the order in which they were added.
     pub fn partitions(&self) -> impl Iterator<Item = &PartitionId> {
         self.0.partitions.iter().map(|partition| &partition.id)
     }
 
-    /// The queue that it serves.
+    /// The queue that the worker serves.
     pub fn queue(&self) -> &Queue {
         &self.0.queue
     }
 
-    /// Runs until SIGTERM or SIGINT, then [shuts down](Self::shutdown). On a second signal it shuts down [now](Self::shutdown_now). The
-    /// queue stays open: close it afterwards.
+    /// Runs until SIGTERM or SIGINT, then [shuts down](Self::shutdown). On a second signal it shuts down
+    /// [immediately](Self::shutdown_now). The queue stays open: close it afterwards.
     ///
-    /// If it leaves handlers running that [cannot be stopped](Summary::abandoned), one more signal ends the process at once, with
-    /// status 143 or 130, unless another run listens to signals. See [the crate](crate#handlers-that-block) for how to end
-    /// without one.
+    /// If the run leaves handlers running that [cannot be stopped](Summary::abandoned), one more signal ends
+    /// the process at once, with status 143 or 130, unless another run listens to signals. See [the
+    /// crate](crate#handlers-that-block) for how to end the process without that signal.
     ///
     /// # Errors
     /// If the process cannot listen to signals; otherwise as [`run_until`](Self::run_until).
@@ -153,20 +158,22 @@ impl Worker {
     /// Runs until the future ends, then [shuts down](Self::shutdown) and returns how the tasks ended.
     ///
     /// # Errors
-    /// [`Closed`](anyqueue::ErrorKind::Closed) once the queue is closed; [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if this worker
-    /// is already running. No other error of the backend ends the run.
+    /// [`Closed`](anyqueue::ErrorKind::Closed) once the queue is closed;
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if this worker is already running. No other error
+    /// of the backend ends the run.
     ///
     /// # Cancellation
-    /// Dropping the future stops pulling and releases what has no slot yet. Tasks with a slot continue and are settled.
+    /// Dropping the future stops pulling and releases what has no slot yet. Tasks with a slot continue and
+    /// are settled.
     pub async fn run_until(&self, shutdown: impl Future<Output = ()>) -> Result<Summary> {
         let mut work = pin!(self.work(false));
-        // The run first: one that is refused must not shut down the one that is under way.
+        // The run is polled first: if it is refused, it must not shut down the run that is under way.
         tokio::select! { biased; end = &mut work => return end, () = shutdown => self.shutdown() }
         work.await
     }
 
-    /// Processes everything that is ready, including what is pushed meanwhile, and ends when every partition is empty. It does not wait
-    /// for delayed tasks, nor for retries.
+    /// Processes everything that is ready, including messages pushed in the meantime, and ends when every
+    /// partition is empty. It does not wait for delayed tasks or for retries.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until), and the backend's error after several failures in a row.
@@ -177,20 +184,21 @@ impl Worker {
         self.work(true).await
     }
 
-    /// Ends the run in order. The worker takes on nothing more and releases what has not started. It waits for running tasks, then asks
-    /// them to stop, and releases those that it interrupted, uncounted. [`WorkerBuilder::drain`](crate::WorkerBuilder::drain) sets the
-    /// times. Called before a run, it ends the next one at once. Returns without waiting.
+    /// Ends the run in an orderly way. The worker takes on nothing more and releases what has not started. It
+    /// waits for running tasks, then asks them to stop, and releases those that it interrupted, uncounted.
+    /// [`WorkerBuilder::drain`](crate::WorkerBuilder::drain) sets the times. If no run is under way, the next
+    /// one ends at once. Returns without waiting.
     pub fn shutdown(&self) {
         self.advance(Stage::Draining);
     }
 
-    /// As [`shutdown`](Self::shutdown), but asks running tasks to stop at once.
+    /// Like [`shutdown`](Self::shutdown), but asks running tasks to stop at once.
     pub fn shutdown_now(&self) {
         self.advance(Stage::Cancelling);
     }
 
-    /// Takes on nothing more from this partition until it is [resumed](Self::resume). Running tasks continue. Other workers are not
-    /// affected: [`Queue::pause`] pauses them all.
+    /// Takes on nothing more from this partition until it is [resumed](Self::resume). Running tasks continue.
+    /// Other workers are not affected; to pause all of them, use [`Queue::pause`].
     ///
     /// # Errors
     /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a partition that this worker does not serve.
@@ -198,7 +206,7 @@ impl Worker {
         self.set_paused(&partition.into_partition_id()?, true)
     }
 
-    /// Resumes a partition that was [paused](Self::pause).
+    /// Resumes a [paused](Self::pause) partition.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -255,7 +263,8 @@ impl Worker {
     async fn work(&self, burst: bool) -> Result<Summary> {
         let _busy = Busy::begin(&self.0)?;
         let keeper = Keeper::begin(&self.0);
-        // In a task of its own: the caller may not be on a thread of the runtime, and then each wake-up would cross threads.
+        // In a task of its own: the caller may not be on a thread of the runtime, and then each wake-up would
+        // cross threads.
         let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst)?.run());
         let _stop = AbortOnDrop(fetch.abort_handle());
         let _purging = AbortOnDrop(tokio::spawn(purge_ended(self.0.clone())).abort_handle());
@@ -278,7 +287,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// One run at a time.
+/// Allows one run at a time.
 struct Busy<'a>(&'a Shared);
 
 impl<'a> Busy<'a> {

@@ -1,4 +1,4 @@
-//! Changing messages that wait.
+//! Amending messages that wait.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// What to say of a message that is not in the partition.
+    /// The outcome for a message that is not in the partition.
     fn unknown(&self, partition: &PartitionId, message: MessageId) -> AmendOutcome {
         let dead = self.partitions.get(&partition.dead_letters());
         let is_dead = dead.is_some_and(|dead| dead.contains(message));

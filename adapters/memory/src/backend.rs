@@ -1,4 +1,4 @@
-//! Opening a store by URL.
+//! Opening a store by its URL.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::config::{MemoryConfig, OPTIONS};
 use crate::error::NAME;
 use crate::storage::MemoryQueue;
 
-/// This backend, for a [`Registry`](anyqueue::Registry): `memory:`, with the options `max_messages`, `max_bytes` and
-/// `max_message_bytes`. Each opening makes a store of its own.
+/// This backend for a [`Registry`](anyqueue::Registry): `memory:`, with the options `max_messages`,
+/// `max_bytes`, `max_message_bytes` and `max_ended`. Each opening creates a new store.
 pub fn backend() -> Backend {
     Backend { name: NAME, schemes: &["memory"], options: OPTIONS, namespace: Namespace::Opened, open }
 }

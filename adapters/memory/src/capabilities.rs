@@ -1,4 +1,4 @@
-//! What the store gives, as data.
+//! What the store declares about itself.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use anyqueue::adapter::{
 
 use crate::limits::{LEASE, MAX_BATCH, MAX_DELAY, PRIORITY_LEVELS};
 
-/// The state changes at the very moment; a waiter learns of it by a timer, which ticks in milliseconds.
+/// The state changes exactly on time, but a waiter is woken by a timer with a resolution of milliseconds.
 const SLACK: Duration = Duration::from_millis(5);
 
 pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {

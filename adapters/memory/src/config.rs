@@ -1,9 +1,9 @@
-//! What can be chosen when a store is made.
+//! The settings of a store.
 
 use anyqueue::adapter::{StorageUrl, UrlOption};
 use anyqueue::{Clock, Result};
 
-/// Settings of a store in memory. Every one has a default.
+/// Settings of an in-memory store. Each has a default.
 ///
 /// ```
 /// use anyqueue::ManualClock;
@@ -25,57 +25,58 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Messages a store holds unless told otherwise: ten million.
+    /// The default limit of messages in a store: ten million.
     pub const DEFAULT_MAX_MESSAGES: usize = 10_000_000;
-    /// Bytes a store holds unless told otherwise: 4 GiB.
+    /// The default limit of bytes in a store: 4 GiB.
     pub const DEFAULT_MAX_BYTES: u64 = 4 << 30;
-    /// Bytes of one message unless told otherwise: 16 MiB.
+    /// The default limit of bytes in one message: 16 MiB.
     pub const DEFAULT_MAX_MESSAGE_BYTES: u64 = 16 << 20;
 
-    /// Ends of tasks a store keeps unless told otherwise: one million.
+    /// The default limit of task ends that a store keeps: one million.
     pub const DEFAULT_MAX_ENDED: usize = 1_000_000;
 
-    /// The clock that leases, delays, waits and ages go by; the system's by default. With a
+    /// The clock for leases, delays, waits and ages. Default: the system's. With a
     /// [`ManualClock`](anyqueue::ManualClock) a test decides when time passes.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How many messages the store holds, over all partitions. A push beyond returns [`Full`](anyqueue::ErrorKind::Full).
+    /// How many messages the store holds, over all partitions. Pushes beyond that return
+    /// [`Full`](anyqueue::ErrorKind::Full).
     pub fn with_max_messages(mut self, max_messages: usize) -> Self {
         self.max_messages = max_messages;
         self
     }
 
-    /// How many bytes the store holds, over all partitions, counted as
-    /// [`encoded_len`](anyqueue::adapter::PushQueueStorage::encoded_len) does. A push beyond returns
-    /// [`Full`](anyqueue::ErrorKind::Full). Headers that a settlement adds are counted, but never refused for lack of room:
-    /// a message must be able to die.
+    /// How many bytes the store holds, over all partitions, as counted by
+    /// [`encoded_len`](anyqueue::adapter::PushQueueStorage::encoded_len). Pushes beyond that return
+    /// [`Full`](anyqueue::ErrorKind::Full). Headers that a settlement adds count too, but are never refused
+    /// for lack of space, because a message must always be able to become a dead letter.
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
-    /// How many bytes one message may have, counted in the same way. A larger one returns
+    /// The largest size of one message in bytes, counted in the same way. A larger message returns
     /// [`TooLarge`](anyqueue::ErrorKind::TooLarge).
     pub fn with_max_message_bytes(mut self, max_message_bytes: u64) -> Self {
         self.max_message_bytes = max_message_bytes;
         self
     }
 
-    /// How many ends of tasks the store keeps, over all partitions, where a [ledger](anyqueue::QueueBuilder::ledger) is kept. Beyond that, or
-    /// where their results have more bytes than the store may hold, those that would be kept for the shortest time from now on go, so that no task has
-    /// to wait for room to end.
+    /// How many task ends the store keeps, over all partitions, if a [ledger](anyqueue::QueueBuilder::ledger)
+    /// is kept. Beyond that number, or if their results have more bytes than the store may hold, the ends
+    /// that expire first are dropped, so that no task has to wait for space in order to end.
     pub fn with_max_ended(mut self, max_ended: usize) -> Self {
         self.max_ended = max_ended;
         self
     }
 
-    /// Reads the options of a `memory:` URL: see [`backend`](crate::backend).
+    /// Reads the options of a `memory:` URL; see [`backend`](crate::backend).
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a value that is no number.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a value that is not a number.
     pub fn from_url(url: &StorageUrl) -> Result<Self> {
         let default = Self::default();
         Ok(Self {
@@ -100,7 +101,7 @@ impl Default for MemoryConfig {
     }
 }
 
-/// All that a URL can say.
+/// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES, MAX_ENDED];
 const MAX_ENDED: UrlOption = UrlOption {
     name: "max_ended",

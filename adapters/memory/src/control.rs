@@ -1,4 +1,4 @@
-//! Control entries: the calls.
+//! The calls for control entries.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,4 @@
-//! What is kept of tasks that have ended, and where it is found.
+//! The ends of tasks that a store keeps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -8,23 +8,25 @@ use std::time::{Duration, SystemTime};
 use anyqueue::adapter::{EndedCursor, EndedQuery, EndedTask, TaskEnd};
 use anyqueue::{MessageId, PartitionId};
 
-/// Lapsed ends that are freed with each new one, at most: so they never outnumber the living for long.
+/// The most expired ends that are freed with each new one: two, so that they do not outnumber the living ones
+/// for long.
 const FREED_WITH_EACH: usize = 2;
 
-/// The ends of tasks, by partition. Of each task there is one.
+/// The ends of tasks, by partition. There is one for each task.
 #[derive(Debug)]
 pub(crate) struct Ends {
     most: usize,
-    /// The most bytes of results.
+    /// The limit for the bytes of all results.
     most_bytes: u64,
     bytes: u64,
     partitions: HashMap<PartitionId, OfPartition>,
     lapsing: BTreeMap<Lapse, (PartitionId, MessageId)>,
-    /// Tells apart those that lapse at the same moment.
+    /// Distinguishes ends that expire at the same moment.
     last_number: u64,
 }
 
-/// When an end lapses, and its number. What is kept until it is deleted comes after everything else: in a time that no clock shows.
+/// When an end expires, and its number. Ends that are kept until they are deleted sort last, under a time
+/// that no clock ever shows.
 type Lapse = (SystemTime, u64);
 const NEVER: Duration = Duration::from_secs(1 << 40);
 
@@ -46,7 +48,8 @@ impl Ends {
         }
     }
 
-    /// Keeps an end in the place of a former one of the same task. Beyond the most that are kept, those that would lapse first go.
+    /// Stores an end, in place of an earlier one of the same task. If a limit is exceeded, the ends that
+    /// expire first are dropped.
     pub(crate) fn store(
         &mut self,
         partition: &PartitionId,
@@ -91,7 +94,7 @@ impl Ends {
         }
     }
 
-    /// Frees what has lapsed, at most so many, and returns how many.
+    /// Frees up to `limit` expired ends, and returns how many there were.
     pub(crate) fn purge(&mut self, now: SystemTime, limit: usize) -> usize {
         let mut purged = 0;
         while purged < limit && self.lapsing.first_key_value().is_some_and(|((lapses, _), _)| *lapses <= now)
@@ -132,7 +135,7 @@ fn is_kept(ended: &EndedTask, now: SystemTime) -> bool {
     ended.expires_at.is_none_or(|expires| expires > now)
 }
 
-/// To the millisecond, as every backend tells it.
+/// Truncates a time to milliseconds, as every backend reports it.
 pub(crate) fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

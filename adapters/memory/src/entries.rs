@@ -1,4 +1,4 @@
-//! What the control store keeps.
+//! The entries of the control store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -9,9 +9,10 @@ use anyqueue::{ErrorKind, Operation, Page, Result};
 
 use crate::error::error;
 
-/// The most bytes of keys and values that a store keeps.
+/// The limit for the bytes of all keys and values.
 const MAX_BYTES: usize = 64 * MAX_CONTROL_CALL_BYTES;
-/// Expired entries that one call frees at most: more than the changes that a call brings, so that none pile up.
+/// The most expired entries that one call frees: more than the changes in a call, so that expired ones do not
+/// pile up.
 const FREED_AT_ONCE: usize = 1000;
 
 /// The entries of a store.

@@ -1,4 +1,4 @@
-//! Looking into the store, deleting, and pausing.
+//! Inspecting the store, deleting messages, and pausing partitions.
 
 use std::ops::Bound;
 use std::time::Instant;
@@ -79,7 +79,8 @@ impl MemoryQueue {
 }
 
 impl State {
-    /// A live partition and its dead letters stand side by side, and are one line of the list.
+    /// Lists partitions by name. A live partition and its dead letters are neighbours in the map, and one
+    /// line of the list.
     fn list(&self, page: &Page<PartitionId>) -> Vec<PartitionId> {
         let start = page.after.as_ref().map(PartitionId::dead_letters);
         let start = start.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -114,7 +115,7 @@ impl State {
         browsed
     }
 
-    /// `None`: there is no such partition.
+    /// Applies a command to each message. Returns `None` if there is no such partition.
     fn for_each_id<T>(
         &mut self,
         now: Instant,
@@ -135,7 +136,7 @@ impl State {
         Some(outcomes)
     }
 
-    /// The messages it removed, to be freed when the lock is free again.
+    /// Removes messages and returns them, so that they are freed after the lock is released.
     fn purge(&mut self, now: Instant, id: &PartitionId, limit: usize) -> Vec<Box<Message>> {
         let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
         let gone: Vec<_> = std::iter::from_fn(|| partition.remove_any()).take(limit).collect();

@@ -1,4 +1,4 @@
-//! The ledger: the ends of tasks.
+//! The ledger of task ends.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::partition::Partition;
 use crate::state::enter;
 use crate::storage::MemoryQueue;
 
-/// How many counters are freed at once, before others have their turn.
+/// How many counters are freed at a time, before other calls get the lock.
 const STEP_CELLS: usize = 1000;
 
 #[async_trait]
@@ -101,7 +101,7 @@ impl LedgerQueueStorage for MemoryQueue {
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         self.ensure_open(Operation::Inspect)?;
         let now = self.store.clock.wall();
-        // Nothing is counted in a minute that is over, and there is a limit of counters.
+        // This ends: nothing is counted in a past minute any more, and the number of counters is limited.
         while self.store.run(|state, _| state.series.purge(now, STEP_CELLS)) == STEP_CELLS {}
         Ok(self.store.run(|state, _| state.ends.purge(now, limit)))
     }

@@ -18,31 +18,36 @@
 //! # Ok::<(), anyqueue::Error>(()) }).unwrap();
 //! ```
 //!
-//! [`MemoryQueue::new`] makes a store on the system's clock, and [`MemoryQueue::client`] another client of the same store, as
-//! another process would be of a server.
+//! [`MemoryQueue::new`] creates a store that runs on the system's clock. [`MemoryQueue::client`] returns
+//! another client of the same store, like a second process connected to the same server.
 //!
 //! # Guarantees
-//! Every clause of the contract in its strictest form: priorities in 10 levels, the higher always first; push order within
-//! a level; what comes back goes to the front; groups; deduplication while a message lives; delays and leases that end
-//! at their very moment; fenced leases; atomic moves; unique ids; counts, browsing, deletion,
-//! cancellation, amendments, urgency and pauses.
-//! Nothing survives the process, and nobody outside of it sees the messages.
+//! Every clause of the contract in its strictest form: ten priority levels, the higher one always first; push
+//! order within a level; returned messages go to the front; groups; deduplication while a message lives;
+//! delays and leases that end exactly on time; fenced leases; atomic moves; unique ids; counts, browsing,
+//! deletion, cancellation, amendments, urgency and pauses. Nothing survives the process, and no other process
+//! sees the messages.
 //!
-//! What the contract leaves open is decided like this:
-//! - Messages that came back stand in the order in which they were pushed.
-//! - A lease is valid until, and not at, its end. From then on settling and extending return `Lost`, whether or not somebody
-//!   else has claimed the message since.
-//! - A request for cancellation stays with the message when its lease ends; the next holder learns of it. A move clears it.
+//! Where the contract leaves a choice, this backend behaves as follows:
+//! - Returned messages are ordered by when they were pushed.
+//! - A lease is valid until its end, but not at it. From then on settling and extending return `Lost`,
+//!   whether or not the message has been claimed again since.
+//! - A cancellation request stays with the message when its lease ends, so the next holder learns of it. A
+//!   move clears it.
 //! - A message that moves keeps the moment at which it becomes urgent.
-//! - A postponed head of a group that is disabled leaves the group to the others, and joins it again at its moment.
-//! - A dead-letter partition knows neither groups nor deduplication.
-//! - A partition is listed while it, or its dead letters, has messages or is paused. Others are forgotten.
-//! - A settlement that replaces headers is counted, but not refused because the store is full. A postponement may not make
-//!   the message larger than the limit of one message; a move may, so that the largest can die too.
-//! - Closing a client leaves its leases to run out, as a crash would.
+//! - If the postponed head of a group is disabled, the group goes on without it. It joins the group again, at
+//!   the end, once it is enabled and its delay is over.
+//! - A dead-letter partition has neither groups nor deduplication.
+//! - A partition is listed while it, or its dead letters, has messages or is paused. All others are
+//!   forgotten.
+//! - Headers that a settlement replaces count towards the store's limit, but a full store does not refuse the
+//!   settlement. A postponement may not push a message over the limit for one message; a move may, so that
+//!   even the largest message can become a dead letter.
+//! - Closing a client does not end its leases: they expire, as after a crash.
 //!
 //! # By URL
-//! `memory:`. Each opening makes a store of its own. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//! `memory:`. Each opening creates a new store. To open queues by URL, add [`backend`] to a
+//! [`Registry`](anyqueue::Registry).
 //!
 //! | option | without it | is |
 //! |---|---|---|
@@ -52,22 +57,25 @@
 //! | `max_ended` | 1000000 | ends of tasks the store keeps, over all partitions; beyond that, the one that would lapse first goes |
 //!
 //! # Limits
-//! A store holds 10 million messages and 4 GiB unless [told otherwise](MemoryConfig); beyond, pushes return
-//! [`Full`](anyqueue::ErrorKind::Full). A message counts its payload, headers, ids and keys in bytes, and 512 besides,
-//! about what keeping it costs.
+//! A store holds 10 million messages and 4 GiB unless [configured otherwise](MemoryConfig); when it is full,
+//! pushes return [`Full`](anyqueue::ErrorKind::Full). The size of a message is that of its payload, headers,
+//! ids and keys, plus 512 bytes, roughly what storing it costs.
 //!
-//! No call costs more because the backlog is long, but for a logarithm. One lock guards the store: no call holds it longer
-//! than one batch takes, except that a call carries out first what fell due (lease ends, maturities) since the last one.
+//! The cost of a call grows with the backlog only logarithmically. One lock guards the store. A call holds it
+//! for no longer than one batch takes, plus the time to process what has become due (ended leases and delays)
+//! since the last call.
 //!
 //! # Time
-//! All of it is read from one [`Clock`](anyqueue::Clock), given by [`MemoryConfig::with_clock`]. With a
-//! [`ManualClock`](anyqueue::ManualClock) time passes when the test says so. A pull that waits needs a tokio runtime with
-//! time enabled on the system's clock; every other call is done when it is first polled, on any executor.
+//! All time is read from one [`Clock`](anyqueue::Clock), set by [`MemoryConfig::with_clock`]. With a
+//! [`ManualClock`](anyqueue::ManualClock) time passes only when the test says so. On the system's clock, a
+//! pull that waits needs a tokio runtime with time enabled. Every other call completes when it is first
+//! polled, on any executor.
 //!
 //! # How it is built
-//! The state machine is synchronous and takes the time as an argument. One partition is in `partition.rs`, its queues and
-//! leases in `partition/`; the whole store is in `state.rs` and, command by command, in `push.rs`, `pull.rs`, `settle.rs`
-//! and `inspect.rs`, each beside the thin asynchronous shell it serves. Only a pull waits; `waiters.rs` says who is woken when.
+//! The state machine is synchronous and takes the time as an argument. One partition is in `partition/`, with
+//! its queues and leases. The whole store is in `state.rs`; its commands are in `push.rs`, `pull.rs`,
+//! `settle.rs` and `inspect.rs`, each next to the thin asynchronous call that uses it. Only a pull waits;
+//! `waiters.rs` decides which waiter is woken when.
 
 #![allow(clippy::vec_box, reason = "messages stay in the boxes they live in, whichever list they are on")]
 

@@ -5,59 +5,59 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{MessageData, MessageId};
 
-/// A message, and where it stands in its partition.
+/// A message and its position in its partition.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) data: MessageData,
-    /// Its size as the limits count it.
+    /// Its size, as it counts towards the limits.
     pub(crate) bytes: u64,
-    /// Kept by moves: expiry counts from here.
+    /// A move keeps it: expiry is measured from here.
     pub(crate) pushed_at: Instant,
     pub(crate) deliveries: u32,
     pub(crate) cancel_requested: bool,
     pub(crate) position: Position,
     pub(crate) place: Place,
-    /// Its place in its group, taken when it joins: it keeps it through deliveries and postponements.
+    /// Its place in its group, assigned when it joins. Deliveries and postponements keep it.
     pub(crate) joined: u64,
-    /// Whether others of its group wait for it: it is on offer, held, or postponed.
+    /// Whether others of its group wait for it, because it is on offer, held or postponed.
     pub(crate) in_front: bool,
-    /// When it gets the highest priority, if that is still to come.
+    /// When it gets the highest priority, if that is still to happen.
     pub(crate) urgent_at: Option<Instant>,
 }
 
-/// Where a message stands among the ready ones. The derived order is the order of delivery.
+/// The position of a message among the ready ones. The derived order is the order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     priority: Reverse<u8>,
     pub(crate) lane: Lane,
-    /// Unique within the partition: taken when the message lines up, kept when it comes back.
+    /// Unique within the partition. Assigned when the message lines up, and kept when it is returned.
     pub(crate) seq: u64,
 }
 
-/// What came back goes ahead of what was never delivered.
+/// Returned messages go ahead of messages that were never delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
     Returned,
     Fresh,
 }
 
-/// In which queue of its partition a message is.
+/// The queue of its partition that a message is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Can be claimed.
     Ready,
-    /// Waits for those in front of its group to go.
+    /// Waits until those in front of its group are gone.
     Behind,
-    /// Waits for a moment.
+    /// Waits until a certain moment.
     Delayed { until: Instant },
-    /// Held by whoever made the claim.
+    /// Held by the owner of the claim.
     Leased { claim: ClaimId },
-    /// Set aside. Once that is over, it still waits for the moment if there is one.
+    /// Disabled. Once it is enabled, it still waits for the moment, if there is one.
     Disabled { until: Option<Instant> },
 }
 
 impl Place {
-    /// The moment that a message there waits for.
+    /// The moment that a message in this place waits for.
     pub(crate) fn until(self) -> Option<Instant> {
         match self {
             Self::Delayed { until } => Some(until),
@@ -73,7 +73,7 @@ impl Position {
     }
 }
 
-/// Names a claim; the derived order is the order in which claims lapse.
+/// Identifies a claim. The derived order is the order in which claims expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClaimId {
     pub(crate) until: Instant,
@@ -105,7 +105,7 @@ impl Message {
         self.place == Place::Leased { claim }
     }
 
-    /// Whether it waits for a moment later than this.
+    /// Whether the message waits for a moment later than the given one.
     pub(crate) fn is_due_after(&self, moment: Instant) -> bool {
         self.place.until().is_some_and(|until| until > moment)
     }
@@ -115,7 +115,7 @@ impl Message {
     }
 }
 
-/// `now + duration`, or a time too far off to matter where that cannot be expressed.
+/// Returns `now + duration`, capped at a century; `now` if the result cannot be represented.
 pub(crate) fn after(now: Instant, duration: Duration) -> Instant {
     const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
     now.checked_add(duration.min(CENTURY)).unwrap_or(now)

@@ -1,4 +1,4 @@
-//! Pulling: claiming what is ready, and waiting for it.
+//! Pulling: claiming ready messages, and waiting for them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +48,7 @@ impl MemoryQueue {
         Ok(deliveries)
     }
 
-    /// Settles and claims in one command.
+    /// Settles and claims in one command, under one lock.
     async fn exchange_batch(
         &self,
         settlements: &[Settlement],
@@ -69,7 +69,8 @@ impl MemoryQueue {
         (outcomes, Ok(deliveries))
     }
 
-    /// The claim that ends the wait is made in the very poll that answers it: a future dropped before has claimed nothing.
+    /// Waits for messages. The claim is made in the same poll that returns it, so a future that is dropped
+    /// earlier has claimed nothing.
     async fn wait(
         &self,
         partition: &PartitionId,
@@ -100,7 +101,7 @@ impl MemoryQueue {
 }
 
 impl State {
-    /// Claims what is ready now, up to what the request asks for.
+    /// Claims what is ready now, up to the limits of the request.
     fn pull(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<RawDelivery> {
         let deliveries = self.claim(now, id, request);
         self.tidy(id);
@@ -113,19 +114,20 @@ impl State {
     }
 }
 
-/// A pull that waits. Dropped, it gives up its place in the line, and with it a call that it did not follow.
+/// A pull that waits. When it is dropped it leaves the line, and a call that it has not followed goes to
+/// another waiter.
 struct Waiter<'a> {
     store: &'a Store,
     partition: &'a PartitionId,
     bell: Arc<Notify>,
-    /// Its place in the line, kept from one attempt to the next.
+    /// Its place in the line, which it keeps across attempts.
     ticket: u64,
     in_line: bool,
 }
 
 enum Attempt {
     Over(Vec<RawDelivery>),
-    /// To be repeated when the bell rings, and at this moment.
+    /// To be repeated when the bell rings, or at this moment.
     Sleep(Instant),
 }
 
@@ -135,7 +137,8 @@ impl<'a> Waiter<'a> {
         Self { store, partition, bell: Arc::new(Notify::new()), ticket, in_line: false }
     }
 
-    /// Claims, or goes (back) into the line: in one command, so that nothing can change unseen in between.
+    /// Claims messages, or else joins the line (again). Both happen in one command, so no change can be
+    /// missed in between.
     fn attempt(&mut self, request: &PullRequest, deadline: Instant) -> Attempt {
         self.store.run(|state, now| {
             self.leave(state);

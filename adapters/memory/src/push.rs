@@ -1,4 +1,4 @@
-//! Pushing: what is checked, what is counted, what is message.
+//! Pushing: what is checked, counted and stored.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,10 +14,11 @@ use crate::partition::Partition;
 use crate::state::{Occupancy, Room, State, enter_or_make};
 use crate::storage::MemoryQueue;
 
-/// What a message is counted with besides its texts: about what keeping it costs.
+/// What each message counts in addition to its contents: roughly what storing it costs.
 const OVERHEAD_BYTES: u64 = 512;
 
-/// The size of a message as the limits count it: payload, headers, names and keys, and [`OVERHEAD_BYTES`].
+/// The size of a message as it counts towards the limits: payload, headers, names and keys, plus
+/// [`OVERHEAD_BYTES`].
 pub(crate) fn encoded_len(message: &MessageData) -> u64 {
     let options = message.options();
     let texts =
@@ -26,12 +27,12 @@ pub(crate) fn encoded_len(message: &MessageData) -> u64 {
     OVERHEAD_BYTES + (message.payload().len() + texts) as u64 + headers_len(message.headers())
 }
 
-/// The part of it that a settlement can change.
+/// The part of the size that a settlement can change.
 pub(crate) fn headers_len(headers: &Headers) -> u64 {
     headers.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }
 
-/// A message that passed the checks, and how it is to be pushed.
+/// A message that passed the checks, and how to push it.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) message: Box<Message>,
@@ -55,7 +56,7 @@ impl MemoryQueue {
         if let Err(closed) = self.ensure_open(Operation::Push) {
             return vec![Err(closed); messages.len()];
         }
-        // Copies are made before the lock is taken: it is held for the bookkeeping alone.
+        // Messages are copied before the lock is taken, so that it is held only for the bookkeeping.
         let (now, wall) = (self.store.clock.now(), self.store.clock.wall());
         let limit = self.max_message_bytes();
         let admitted = messages.iter().map(|message| admit(message, limit, now, wall)).collect();
@@ -63,7 +64,7 @@ impl MemoryQueue {
     }
 }
 
-/// Checks a message, and makes what is stored of it.
+/// Checks a message, and builds the one to store.
 pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: SystemTime) -> Result<Admitted> {
     let bytes = encoded_len(message);
     if bytes > limit {
@@ -84,7 +85,7 @@ pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: Syste
     let urgent_at = message.urgent_after(wall).map(|wait| after(now, wait));
     let mut data = message.clone();
     if on_duplicate != OnDuplicate::Keep || urgent_at.is_some() {
-        // They are about the push and about the waiting, not about the message.
+        // These options concern the push and the wait, not the message itself.
         let mut options = data.options().clone();
         (options.on_duplicate, options.urgent_after) = (OnDuplicate::Keep, None);
         data = data.with_options(options);
@@ -108,7 +109,7 @@ impl State {
     }
 }
 
-/// Pushes a message that was admitted.
+/// Pushes a message that passed the checks.
 pub(crate) fn push_one(
     partition: &mut Partition,
     occupancy: &mut Occupancy,
@@ -118,7 +119,7 @@ pub(crate) fn push_one(
     let id = admitted.message.id();
     let holder = admitted.message.data.options().dedup_key.as_ref().and_then(|key| partition.key_holder(key));
     if let Some(holder) = holder {
-        // A repetition of one message is told its own id, whoever else has its key by now.
+        // A repeated push of the same message returns its own id, whichever message has its key by now.
         let is_repeated = occupancy.contains(id);
         let is_held = partition.is_held(holder);
         match admitted.on_duplicate {
@@ -137,7 +138,7 @@ pub(crate) fn push_one(
     Ok(PushOutcome::Stored(id))
 }
 
-/// Gives a message that waits the content of another.
+/// Replaces the content of a message that waits with that of a newer one.
 fn replace(
     partition: &mut Partition,
     occupancy: &mut Occupancy,
@@ -162,7 +163,7 @@ fn replace(
     Ok(PushOutcome::Replaced(holder))
 }
 
-/// The content of one message under the id and with the options of another.
+/// Combines the content of one message with the id and the options of another.
 fn content_of(newer: &MessageData, old: &MessageData) -> MessageData {
     let mut data = MessageData::with_id(old.id(), newer.payload_bytes())
         .with_headers(newer.headers().clone())

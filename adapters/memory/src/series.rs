@@ -1,4 +1,4 @@
-//! Counters of ends, by the minute.
+//! Counters of task ends by minute.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, Range};
@@ -7,13 +7,14 @@ use std::time::SystemTime;
 use anyqueue::adapter::{SeriesCell, SeriesKey, TaskEnd, first_minute_kept};
 use anyqueue::{EndState, Page, PartitionId};
 
-/// The most counters. Beyond them the oldest one goes, whichever partition has it.
+/// The limit for the number of counters. When it is reached, the oldest one is dropped, in whichever
+/// partition it is.
 const MAX_CELLS: usize = 500_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     partitions: HashMap<PartitionId, BTreeMap<SeriesKey, SeriesCell>>,
-    /// The minutes in which something is counted, and where: what has the oldest counter comes first.
+    /// The minutes that have counters, with their partitions. The oldest counter is in the first.
     minutes: BTreeSet<(u64, PartitionId)>,
     cells: usize,
 }
@@ -35,7 +36,7 @@ impl Series {
         self.cells += 1;
     }
 
-    /// Frees the oldest counter, if there is any.
+    /// Frees the oldest counter, if there is one.
     fn pop_first(&mut self) -> bool {
         let Some((minute, partition)) = self.minutes.first() else { return false };
         let Some(cells) = self.partitions.get_mut(partition) else { return false };
@@ -65,7 +66,7 @@ impl Series {
         within.take(page.limit).map(|(_, cell)| cell.clone()).collect()
     }
 
-    /// Frees what is no longer kept, at most so many. Returns how many.
+    /// Frees up to `limit` counters that are too old to be kept, and returns how many.
     pub(crate) fn purge(&mut self, now: SystemTime, limit: usize) -> usize {
         let (first, mut freed) = (first_minute_kept(now), 0);
         let is_old = |(minute, _): &(u64, PartitionId)| *minute < first;
@@ -76,7 +77,7 @@ impl Series {
     }
 }
 
-/// Before every other key of its minute.
+/// A key that sorts before all other keys of its minute.
 fn first_of(minute: u64) -> SeriesKey {
     SeriesKey { minute, kind: None, state: EndState::Cancelled, ran_bucket: 0, waited_bucket: 0 }
 }

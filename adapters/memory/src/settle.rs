@@ -36,24 +36,25 @@ impl MemoryQueue {
     }
 }
 
-/// What came of a batch.
+/// The results of a batch of settlements.
 #[derive(Debug)]
 pub(crate) struct Settled {
     pub(crate) outcomes: Vec<Result<SettleOutcome>>,
     removed: Vec<Box<Message>>,
 }
 
-/// What settlements are held to.
+/// The limits that apply to settlements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     max_message_bytes: u64,
     clock: &'a Clock,
 }
 
-/// Messages on their way into a partition. Nobody misses them meanwhile: the lock is held until they have arrived.
+/// Messages on their way into a partition. Nobody can see them missing, because the lock is held until they
+/// have arrived.
 type Arrivals<'a> = Vec<(&'a PartitionId, Arrival)>;
 
-/// How a message comes into a partition by a settlement.
+/// How a settlement brings a message into a partition.
 #[derive(Debug)]
 enum Arrival {
     Moved(Box<Message>),
@@ -64,7 +65,8 @@ impl State {
     pub(crate) fn settle(&mut self, now: Instant, settlements: &[Settlement], terms: &Terms<'_>) -> Settled {
         let room = || Vec::with_capacity(settlements.len());
         let mut settled = Settled { outcomes: Vec::with_capacity(settlements.len()), removed: room() };
-        // Most batches are of one partition: each run of the same looks it up, and tidies it, once.
+        // Most batches concern one partition: consecutive settlements of one partition look it up, and tidy
+        // it, only once.
         for run in settlements.chunk_by(|a, b| a.lease.partition == b.lease.partition) {
             self.settle_run(now, run, terms, &mut settled);
         }
@@ -117,7 +119,7 @@ impl State {
     }
 }
 
-/// What one settlement works on.
+/// The context of one settlement.
 struct Step<'s, 'a> {
     now: Instant,
     partition: &'s mut Partition,
@@ -126,12 +128,12 @@ struct Step<'s, 'a> {
     series: &'s mut Series,
     terms: &'s Terms<'s>,
     arrivals: Arrivals<'a>,
-    /// What the successors among the arrivals need.
+    /// The room that the successors among the arrivals need.
     reserved: Room,
 }
 
 impl<'a> Step<'_, 'a> {
-    /// `None`: the lease is lost.
+    /// Settles one delivery. Returns `None` if the lease is lost.
     fn settle(&mut self, settlement: &'a Settlement, removed: &mut Vec<Box<Message>>) -> Result<Option<()>> {
         if settlement.then.is_empty() {
             return self.act(settlement, removed);
@@ -159,10 +161,10 @@ impl<'a> Step<'_, 'a> {
         Ok(done)
     }
 
-    /// Carries out the action. `None`: the lease is lost.
+    /// Performs the action. Returns `None` if the lease is lost.
     fn act(&mut self, settlement: &'a Settlement, removed: &mut Vec<Box<Message>>) -> Result<Option<()>> {
         let (id, token) = (settlement.lease.id, &settlement.lease.token);
-        // One moment for what is kept and what is counted.
+        // The end that is stored and the one that is counted have the same moment.
         let ends_at = settlement.end.as_ref().map(|_| self.terms.clock.wall());
         let done = match &settlement.action {
             Action::Remove => self.partition.take(id, token).map(|message| {
@@ -215,7 +217,8 @@ fn check_size(message: &Message, headers: &Headers, limit: u64) -> Result<()> {
     Err(error(Operation::Settle, ErrorKind::TooLarge, text))
 }
 
-/// A message that dies gets more headers, and may outgrow the limits by them: else one of the largest could not die.
+/// Replaces a message's headers. A message that becomes a dead letter gets more headers, and may exceed the
+/// limit because of them; otherwise one of the largest could not be moved.
 fn replace_headers(message: &mut Message, headers: &Headers, occupancy: &mut Occupancy) {
     let bytes = bytes_with(message, headers);
     occupancy.resize(message.bytes, bytes);

@@ -1,4 +1,4 @@
-//! All partitions of a store behind one lock, and what spans them: unique ids, capacity, waiters.
+//! All partitions of a store behind one lock, and the state they share: unique ids, capacity, waiters.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +21,9 @@ use crate::waiters::Line;
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) clock: Clock,
-    /// Who waits for the ends of tasks.
+    /// The waiters for ends of tasks.
     pub(crate) end_watches: Arc<EndWatches>,
-    /// A `std` mutex, not one of tokio's: no command awaits, and each holds it for microseconds.
+    /// A `std` mutex rather than one of tokio: no command awaits, and each holds the lock for microseconds.
     state: Mutex<State>,
 }
 
@@ -33,10 +33,11 @@ impl Store {
         Self { clock: config.clock, end_watches: Arc::new(EndWatches::within_process()), state }
     }
 
-    /// Runs a command. The time is read under the lock, so that it never runs backwards from one command to the next.
-    /// Waiters are woken when the lock is free again: they need it themselves, and waking one may even drop another.
+    /// Runs a command under the lock. The time is read under the lock too, so it never runs backwards between
+    /// commands. Waiters are woken after the lock is released: they need it themselves, and waking one may
+    /// even drop another.
     pub(crate) fn run<T>(&self, command: impl FnOnce(&mut State, Instant) -> T) -> T {
-        // No command panics half-way, as far as anybody knows: a poisoned lock is no reason to stop every other task.
+        // No command is known to panic half-way, so a poisoned lock is no reason to stop all other tasks.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let answer = command(&mut state, now);
@@ -49,8 +50,8 @@ impl Store {
     }
 }
 
-/// The state of a store. Its commands stand beside the calls they serve: in `push`, `pull`, `settle` and `inspect`. Each
-/// ends with [`tidy`](Self::tidy) for every partition it touched.
+/// The state of a store. Its commands are next to the calls that use them, in `push`, `pull`, `settle` and
+/// `inspect`. Each ends with [`tidy`](Self::tidy) for every partition that it touched.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) partitions: Partitions,
@@ -58,18 +59,19 @@ pub(crate) struct State {
     pub(crate) ends: Ends,
     pub(crate) series: Series,
     pub(crate) entries: Entries,
-    /// Of partitions that somebody waits for, whether they exist or not.
+    /// The lines of waiters, by partition, whether the partition exists or not.
     pub(crate) lines: HashMap<PartitionId, Line>,
-    /// Numbers for waiters, never used twice: a waiter keeps its own while lines come and go.
+    /// The last number given to a waiter. Numbers are never reused: a waiter keeps its own while lines come
+    /// and go.
     last_ticket: u64,
-    /// Of the waiters that this command calls.
+    /// The bells of the waiters that this command calls.
     bells: Vec<Arc<Notify>>,
 }
 
-/// The partitions that have messages or are paused; others are forgotten.
+/// The partitions that have messages or are paused. All others are forgotten.
 pub(crate) type Partitions = BTreeMap<PartitionId, Partition>;
 
-/// The partition, brought up to date, if it exists.
+/// Returns the partition, brought up to date, if it exists.
 pub(crate) fn enter<'a>(
     partitions: &'a mut Partitions,
     now: Instant,
@@ -80,7 +82,7 @@ pub(crate) fn enter<'a>(
     Some(partition)
 }
 
-/// The partition, brought up to date, made if need be.
+/// Returns the partition, brought up to date. Creates it if it does not exist.
 pub(crate) fn enter_or_make<'a>(
     partitions: &'a mut Partitions,
     now: Instant,
@@ -113,7 +115,7 @@ impl State {
         self.last_ticket
     }
 
-    /// Forgets the partition if nothing is left of it, and wakes whom its change concerns.
+    /// Forgets the partition if nothing is left of it, and wakes the waiters that its change concerns.
     pub(crate) fn tidy(&mut self, id: &PartitionId) {
         let (mut on_offer, mut alarm) = (0, None);
         if let Some(partition) = self.partitions.get(id) {
@@ -131,7 +133,7 @@ impl State {
     }
 }
 
-/// Who lives in the store, in whichever partition, and how much room they take.
+/// The messages that live in the store, in all partitions, and the space they take.
 #[derive(Debug)]
 pub(crate) struct Occupancy {
     max_messages: usize,
@@ -140,7 +142,7 @@ pub(crate) struct Occupancy {
     bytes: u64,
 }
 
-/// What messages take up, or need.
+/// Space that messages take or need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
     pub(crate) messages: usize,
@@ -148,7 +150,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// This, and messages of these sizes.
+    /// Adds messages of these sizes.
     pub(crate) fn with(self, sizes: impl IntoIterator<Item = u64>) -> Self {
         let add = |room: Self, bytes| Self { messages: room.messages + 1, bytes: room.bytes + bytes };
         sizes.into_iter().fold(self, add)
@@ -156,14 +158,14 @@ impl Room {
 }
 
 impl Occupancy {
-    /// Room for so many ids is kept for good.
+    /// Capacity for this many ids is never given back.
     const KEPT_CAPACITY: usize = 1 << 16;
 
     pub(crate) fn contains(&self, id: MessageId) -> bool {
         self.living.contains(&id)
     }
 
-    /// Takes up a new message, if there is room. `false`: one with its id is there.
+    /// Registers a new message, if there is room. Returns `false` if a message with its id exists.
     pub(crate) fn enter(&mut self, message: &Message) -> Result<bool> {
         if !self.living.insert(message.id()) {
             return Ok(false);
@@ -177,7 +179,7 @@ impl Occupancy {
         Ok(true)
     }
 
-    /// Whether there is room for new messages, once what is `freed` is free.
+    /// Checks that there is room for new messages, once what is `freed` is free.
     pub(crate) fn check_room(&self, needed: Room, freed: Room) -> Result<()> {
         let messages = (self.living.len() + needed.messages).saturating_sub(freed.messages);
         let bytes = self.bytes.saturating_add(needed.bytes).saturating_sub(freed.bytes);
@@ -196,16 +198,18 @@ impl Occupancy {
         error(operation, ErrorKind::Full, text)
     }
 
-    /// Notes that a message has another size now. Never refused: a message must be able to die, even when the store is full.
+    /// Records a new size of a message. This is never refused, since a message must be able to become a dead
+    /// letter even in a full store.
     pub(crate) fn resize(&mut self, old: u64, new: u64) {
         self.bytes = self.bytes - old + new;
     }
 
-    /// Strikes out a message that has left the store.
+    /// Removes a message that has left the store from the books.
     pub(crate) fn leave(&mut self, message: &Message) {
         self.living.remove(&message.id());
         self.bytes -= message.bytes;
-        // A set does not shrink by itself. Halving it at an eighth costs each removal next to nothing.
+        // A set does not shrink by itself. Halving it once it is an eighth full adds almost nothing to the
+        // cost of a removal.
         let capacity = self.living.capacity();
         if capacity > Self::KEPT_CAPACITY && self.living.len() < capacity / 8 {
             self.living.shrink_to(capacity / 2);

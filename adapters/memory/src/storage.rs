@@ -15,31 +15,32 @@ use crate::config::MemoryConfig;
 use crate::error::NAME;
 use crate::state::Store;
 
-/// A client of a store in memory: see the [crate's page](crate) for what it promises.
+/// A client of an in-memory store. See the [crate page](crate) for its guarantees.
 ///
-/// Messages live as long as any client of their store. Every call is done when it is first polled, except a pull that
-/// has to wait.
+/// Messages live as long as any client of their store. Every call completes when it is first polled, except a
+/// pull that has to wait.
 pub struct MemoryQueue {
     pub(crate) store: Arc<Store>,
     pub(crate) capabilities: Arc<Capabilities>,
-    /// This client's own.
+    /// Cancelled when this client is closed.
     pub(crate) closed: CancellationToken,
 }
 
 impl MemoryQueue {
-    /// A new, empty store with default settings, and its first client.
+    /// Creates an empty store with default settings, and returns its first client.
     #[allow(clippy::new_without_default, reason = "each is a store of its own, made on purpose")]
     pub fn new() -> Self {
         Self::with_config(MemoryConfig::default())
     }
 
-    /// A new, empty store, and its first client.
+    /// Creates an empty store, and returns its first client.
     pub fn with_config(config: MemoryConfig) -> Self {
         let capabilities = Arc::new(capabilities(config.max_message_bytes));
         Self { store: Arc::new(Store::new(config)), capabilities, closed: CancellationToken::new() }
     }
 
-    /// Another client of the same store, as another process would have it: open, and not closed with this one.
+    /// Returns another client of the same store, as another process would have it: it is open, and stays open
+    /// when this one is closed.
     #[must_use]
     pub fn client(&self) -> Self {
         Self {
@@ -61,7 +62,7 @@ impl MemoryQueue {
     }
 }
 
-/// Shows no message.
+/// Shows no messages.
 impl fmt::Debug for MemoryQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryQueue").field("closed", &self.closed.is_cancelled()).finish_non_exhaustive()

@@ -1,12 +1,15 @@
 //! The line of pulls that wait for messages of one partition.
 //!
-//! Waking is by level, not by event. After every change of the partition, [`Line::muster`] restores two rules:
+//! Waking depends on the state, not on events. After every change of the partition, [`Line::muster`] restores
+//! two rules:
 //!
-//! 1. As many waiters are on their way as messages are on offer (or all, if they are fewer). A waiter that was called and
-//!    finds nothing rejoins; one that was called and dropped leaves. Either way the next muster calls another if a message
-//!    is still on offer. So no wake-up is lost, and none is for nothing, except in a race with a pull that did not wait.
-//! 2. One waiter, the *keeper*, sleeps only until the partition's next alarm (the next lease end or maturity), or somebody
-//!    is on the way who will look at the alarm on arrival. So an alarm wakes one waiter, not all.
+//! 1. As many waiters are on their way as messages are on offer (or all waiters, if they are fewer). A waiter
+//!    that was called and finds nothing rejoins; one that was called and dropped leaves. In both cases the
+//!    next muster calls another one if a message is still on offer. So no wake-up is lost, and none is in
+//!    vain, except in a race with a pull that did not wait.
+//! 2. One waiter, the *keeper*, sleeps only until the partition's next alarm (the next end of a lease or
+//!    delay), or a waiter is on its way that will look at the alarm when it arrives. So an alarm wakes one
+//!    waiter, not all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +20,9 @@ use tokio::sync::Notify;
 /// The waiters of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// Asleep, in the order of their arrival, which is the order they are called in.
+    /// The sleeping waiters, in the order of their arrival, in which they are called.
     idle: BTreeMap<u64, Arc<Notify>>,
-    /// How many were called and have not been back since.
+    /// How many were called and have not come back yet.
     called: usize,
     keeper: Option<Keeper>,
 }
@@ -36,7 +39,8 @@ impl Line {
         self.idle.is_empty() && self.called == 0
     }
 
-    /// Goes to sleep. The moment that it returns, if any, makes the waiter the keeper: it comes back at that moment.
+    /// Puts a waiter to sleep. If a moment is returned, the waiter is the keeper, and must come back at that
+    /// moment.
     pub(crate) fn join(&mut self, ticket: u64, bell: Arc<Notify>, alarm: Option<Instant>) -> Option<Instant> {
         self.idle.insert(ticket, bell);
         let until = alarm.filter(|alarm| !self.is_kept(*alarm))?;
@@ -44,7 +48,7 @@ impl Line {
         Some(until)
     }
 
-    /// Comes back, called or not, or goes away for good. A muster must follow.
+    /// Removes a waiter that comes back, called or not, or that goes away for good. A muster must follow.
     pub(crate) fn leave(&mut self, ticket: u64) {
         if self.idle.remove(&ticket).is_none() {
             self.called = self.called.saturating_sub(1);
@@ -54,8 +58,8 @@ impl Line {
         }
     }
 
-    /// Restores the two rules, given how many messages are on offer and when the next may become ready by itself. Whoever
-    /// is called leaves its bell in `bells`, to be rung when the lock is free.
+    /// Restores the two rules, given how many messages are on offer and when the next one may become ready by
+    /// itself. Bells of waiters that are called are put into `bells`, to be rung after the lock is released.
     pub(crate) fn muster(&mut self, on_offer: usize, alarm: Option<Instant>, bells: &mut Vec<Arc<Notify>>) {
         while self.called < on_offer
             && let Some((_, bell)) = self.idle.pop_first()
@@ -63,7 +67,7 @@ impl Line {
             self.called += 1;
             bells.push(bell);
         }
-        // The last in line becomes the keeper: it will be the last to be called away from it.
+        // The last in line becomes the keeper, since it is the last one that will be called for a message.
         if self.called == 0
             && alarm.is_some_and(|alarm| !self.is_kept(alarm))
             && let Some((_, bell)) = self.idle.pop_last()
@@ -84,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// A line with `n` sleepers, tickets 1 to n.
+    /// A line with `n` sleepers, whose tickets are 1 to n.
     fn line(n: u64, alarm: Option<Instant>) -> Line {
         let mut line = Line::default();
         for ticket in 1..=n {

@@ -1,7 +1,7 @@
-//! Ending server processes whose answers nobody waits for any more.
+//! Ending the server processes of abandoned calls.
 //!
-//! A process that waits for a lock does not notice that its client has gone. Each abandoned call would leave one behind, and the
-//! next call would need a new connection.
+//! A process that waits for a lock does not notice that its client has gone. Without this, each abandoned
+//! call would leave one behind, and the next call would need a new connection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 
 use crate::session::Process;
 
-/// How long abandoned processes count as connections at most. One that cannot be ended in this time ends by the server's own
-/// limit, if the server runs at all.
+/// How long abandoned processes count as connections at most. A process that cannot be ended in this time
+/// ends by the server's own limit, if the server runs at all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const END: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
@@ -25,7 +25,7 @@ const END: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 pub(crate) struct Abandoned {
     options: PgConnectOptions,
     permits: Arc<Semaphore>,
-    // A std mutex: it is held for a few instructions and never across an await.
+    // A std mutex, because it is held for a few instructions and never across an await.
     left: Mutex<Left>,
 }
 
@@ -45,7 +45,8 @@ impl Abandoned {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over a process and the permit of its connection. The permit is returned when the process was told to end.
+    /// Takes over a process and the permit of its connection. The permit is returned once the server was
+    /// asked to end the process.
     pub(crate) fn take(self: &Arc<Self>, process: Process) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             self.permits.add_permits(1);

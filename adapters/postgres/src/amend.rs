@@ -1,4 +1,4 @@
-//! Changing messages that wait.
+//! Amending messages that wait.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,7 +17,7 @@ use crate::inspect::{RETRY_AFTER, uuid};
 use crate::pull::read_envelope;
 use crate::sql::{get, millis};
 
-/// About so many bytes of stored messages are read, changed and sent back at once.
+/// About this many bytes of stored messages are read, changed and sent back at a time.
 const PAGE_BYTES: i64 = 32 * 1024 * 1024;
 
 #[async_trait]
@@ -33,15 +33,15 @@ impl AmendQueueStorage for PostgresQueue {
         }
         let mut outcomes = HashMap::with_capacity(ids.len());
         let failed = self.amend_all(partition, ids, change, &mut outcomes).await.err().map(stamp);
-        // Without an error each has an outcome.
+        // Without an error each one has an outcome.
         let missing = || failed.clone().map_or(Ok(AmendOutcome::NotFound), Err);
         ids.iter().map(|id| outcomes.get(&uuid(id)).cloned().unwrap_or_else(missing)).collect()
     }
 }
 
 impl PostgresQueue {
-    /// Amends page by page, and again what somebody was just dealing with, until each has an outcome: of one that occurs twice the second
-    /// time would change nothing.
+    /// Amends page by page, and repeats messages that others were using at that moment, until each id has an
+    /// outcome. An id that occurs twice is amended once, since the second time would change nothing.
     async fn amend_all(
         &self,
         partition: &PartitionId,
@@ -68,7 +68,7 @@ impl PostgresQueue {
         Ok(())
     }
 
-    /// What is to be changed now, encoded anew if the change shows in what is stored.
+    /// Returns the next messages to change, encoded anew if the change affects the stored message.
     async fn read_page(&self, partition: &PartitionId, ids: Vec<Uuid>, change: &Amend) -> Result<Page> {
         if change.priority.is_none() && change.group.is_none() {
             return Ok(Page { ids, ..Page::default() });
@@ -78,7 +78,7 @@ impl PostgresQueue {
         Page::encode(ids, &rows, change)
     }
 
-    /// Returns what is left to do.
+    /// Amends a page. Returns the ids that are left.
     async fn amend_page(
         &self,
         partition: &PartitionId,
@@ -98,7 +98,8 @@ impl PostgresQueue {
         let rows = self.fetch(query.bind(bodies).bind(hashes), Operation::Amend).await?;
         let Some(row) = rows.first() else { return Ok(left) };
         let mut met = HashMap::new();
-        // A later one counts: what is changed or held is there too.
+        // A later column takes precedence: messages that were amended or are held are also listed as
+        // existing.
         for (column, meaning) in [
             (2, None),
             (3, Some(AmendOutcome::Dead)),
@@ -123,7 +124,7 @@ impl PostgresQueue {
         Ok(left)
     }
 
-    /// Messages may have become ready at positions that pulls have passed already.
+    /// Wakes pulls. The messages may have become ready at positions that pulls have passed already.
     fn hint_amended(&self, partition: &PartitionId, ready: i32, delay: Option<Duration>) {
         self.inner.scan_starts.forget(partition);
         let due = delay.filter(|delay| !delay.is_zero());
@@ -135,16 +136,18 @@ impl PostgresQueue {
 #[derive(Default)]
 struct Page {
     ids: Vec<Uuid>,
-    /// What is to be stored of each, and the hash of what that was made of. Without any, each keeps what it has.
+    /// The new body of each message, and the hash of the body that it was made from. Without a new body, a
+    /// message keeps what it has.
     bodies: Vec<Option<Vec<u8>>>,
     hashes: Vec<Option<Vec<u8>>>,
     unreadable: HashMap<Uuid, Error>,
-    /// For other pages.
+    /// Ids that are left for other pages.
     left: Vec<Uuid>,
 }
 
 impl Page {
-    /// From rows that tell of some of these, by number, what is stored; or nothing, where that would be too much.
+    /// Builds a page from rows that contain, by number, what is stored for some of the ids. A row without a
+    /// body stands for a message that is left for another page.
     fn encode(ids: Vec<Uuid>, rows: &[PgRow], change: &Amend) -> Result<Self> {
         let (mut page, mut rows) = (Self::default(), rows.iter().peekable());
         for (number, id) in (1_i32..).zip(ids) {
@@ -171,14 +174,14 @@ impl Page {
     }
 }
 
-/// What is to be stored of a message from now on.
+/// Returns the new body of a message.
 fn amended(stored: &Bytes, id: Uuid, change: &Amend) -> Result<Vec<u8>> {
     let mut envelope = read_envelope(stored, id)?;
     envelope.message = change.apply(envelope.message);
     envelope.encode()
 }
 
-/// Repeating is safe: what is amended already stays as it is.
+/// Repeating is safe: a message that is already amended stays as it is.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Amend)
 }

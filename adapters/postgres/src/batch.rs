@@ -29,7 +29,7 @@ pub(crate) struct Columns {
     urgents_ms: Vec<Option<i64>>,
 }
 
-/// A batch to store: for each message its id, or an error.
+/// A batch to store, with the id of each message, or an error.
 pub(crate) struct Batch {
     verdicts: Vec<Result<MessageId>>,
     columns: Columns,
@@ -75,12 +75,12 @@ impl Batch {
         Ok(message.id())
     }
 
-    /// Whether nothing is left to store.
+    /// Whether there is nothing to store.
     pub(crate) fn is_empty(&self) -> bool {
         self.columns.ids.is_empty()
     }
 
-    /// The statement that stores any messages, whatever is stored already.
+    /// The statement that stores any messages, whether or not they exist already.
     pub(crate) fn query(
         &self,
         statements: &Statements,
@@ -89,7 +89,7 @@ impl Batch {
         self.bind(&statements.push, &statements.push_over, partition)
     }
 
-    /// The same in a transaction of the application.
+    /// The same for a transaction of the application.
     pub(crate) fn query_in(
         &self,
         statements: &Statements,
@@ -98,7 +98,7 @@ impl Batch {
         self.bind(&statements.push_in, &statements.push_over_in, partition)
     }
 
-    /// Dead letters know no keys, so there nothing is over another.
+    /// Binds the columns. Dead letters have no deduplication, so nothing is replaced there.
     fn bind(
         &self,
         push: &Text,
@@ -118,7 +118,8 @@ impl Batch {
         query.bind(urgents_ms)
     }
 
-    /// A statement that takes half the time, for messages without delay, group, key and urgency, none of which is stored already.
+    /// The statement for messages without delay, group, key and urgency, none of which exists already. It
+    /// takes half the time.
     pub(crate) fn plain_query(
         &self,
         statements: &Statements,
@@ -133,12 +134,12 @@ impl Batch {
         Some(query.bind(ids).bind(lanes).bind(bodies))
     }
 
-    /// Whether this is the number of all messages.
+    /// Whether this number of rows is the number of all messages.
     pub(crate) fn is_all(&self, rows: u64) -> bool {
         usize::try_from(rows) == Ok(self.columns.ids.len())
     }
 
-    /// One answer per message, and the hint for waiting pulls.
+    /// Returns one result per message, and the hint for waiting pulls.
     pub(crate) fn answers(self, rows: &[PgRow]) -> Result<(Vec<Result<PushOutcome>>, Hint)> {
         let hint = Hint { ready: self.ready_now, due: self.least_delay };
         let mut known = rows.iter().map(|row| Ok((get(row, 0)?, not_stored(row)?)));
@@ -164,7 +165,7 @@ impl Batch {
         Ok((outcomes, hint))
     }
 
-    /// The answers if nothing was stored: valid messages get this error.
+    /// Returns the results if nothing was stored: valid messages get this error.
     pub(crate) fn failed(self, error: &anyqueue::Error) -> Vec<Result<PushOutcome>> {
         let answer = |verdict: Result<MessageId>| verdict.and_then(|_| Err(error.clone()));
         self.verdicts.into_iter().map(answer).collect()

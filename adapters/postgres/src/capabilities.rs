@@ -1,4 +1,4 @@
-//! What this backend can do.
+//! What this backend declares about itself.
 
 use std::time::Duration;
 
@@ -11,27 +11,29 @@ use anyqueue::adapter::{
 use crate::config::Config;
 use crate::limits::{BATCH_BYTES, JITTER, LEASE, MAX_DELAY, PRIORITY_LEVELS};
 
-/// The most messages, deliveries or settlements in one call. A position has room for 1024 messages of one call.
+/// The most messages, deliveries or settlements in one call. A position has room for 1024 messages of one
+/// call.
 const BATCH: usize = 1000;
-/// What network and machine may add to timers and wake-ups when they are busy.
+/// How late timers and wake-ups may be if the network or the machine is busy.
 const SLACK: Duration = Duration::from_millis(50);
-/// How late anything timed may be with notifications, which announce what is due before the next poll.
+/// How late anything timed may be with notifications. They announce what is due before the next poll.
 const SLACK_NOTIFIED: Duration = Duration::from_millis(150);
 
-/// The capabilities; `flushed` tells whether the server waits for its disk at each commit.
+/// Returns the capabilities. `flushed` says whether the server waits for its disk at each commit.
 pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
     let level = if flushed { DurabilityLevel::PowerLoss } else { DurabilityLevel::None };
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // One call at a time, while the next one gathers: two would carry half each at the same price, and a stream can fetch its
-    // next deliveries with only one at a time.
+    // One call at a time, while the next one gathers. Two would carry half as much each at the same cost, and
+    // a stream can fetch its next deliveries only with one at a time.
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
-    // A notification can get lost, so the declared latency is the poll interval with its jitter. A poll finds what is due later
-    // in time.
+    // A notification can get lost, so the declared latency is the poll interval with its jitter. A poll also
+    // learns of what is due later, in time.
     let polled = config.poll_interval.mul_f64(1.0 + JITTER) + SLACK;
     let slack = if config.notify { polled.min(SLACK_NOTIFIED) } else { polled };
     Capabilities {
         reach: Reach::Network,
-        // A claim that is lost in a crash of the server causes an early redelivery, and the token fences.
+        // If a crash of the server loses a claim, the message is redelivered early, and the token fences the
+        // first holder.
         durability: Durability { push: level, claim: DurabilityLevel::None, settle: level },
         unique_ids: true,
         settle_confirm: SettleConfirm::Confirmed,

@@ -19,7 +19,7 @@ pub(crate) struct Claim<'r> {
     pub(crate) partition: &'r PartitionId,
     pub(crate) request: &'r PullRequest,
     pub(crate) secret: Uuid,
-    /// Not later than when it was sent.
+    /// A moment not later than when it was sent.
     pub(crate) before: Instant,
     pub(crate) ranges: ScanRanges,
 }
@@ -31,7 +31,7 @@ impl<'r> Claim<'r> {
         Self { partition, request, secret: Uuid::new_v4(), before, ranges }
     }
 
-    /// Whether groups are to be claimed whole. Dead letters know none.
+    /// Whether groups are claimed whole. Dead letters have no groups.
     pub(crate) fn is_whole(&self) -> bool {
         self.request.group_members > 1 && !self.partition.is_dead_letters()
     }
@@ -60,7 +60,7 @@ impl<'r> Claim<'r> {
         }
     }
 
-    /// The last argument of statements that claim groups whole.
+    /// Binds the last argument of statements that claim groups whole.
     pub(crate) fn bind_members<'q>(
         &self,
         query: Query<'q, Postgres, PgArguments>,

@@ -84,10 +84,10 @@ impl PostgresBuilder {
         self
     }
 
-    /// Whether to send and receive notifications, which wake waiting pulls at once. Turn it off behind a proxy that assigns
-    /// connections per transaction (`PgBouncer` in transaction mode): waiting pulls then only poll, and no settings are made that
-    /// other clients would find on a shared connection. Default: true.
-    /// URL: `notify=true|false`.
+    /// Whether to send and receive notifications, which wake waiting pulls at once. Turn it off behind a
+    /// proxy that assigns connections per transaction (`PgBouncer` in transaction mode): waiting pulls then
+    /// only poll, and the handle makes no settings that other clients would find on a shared connection.
+    /// Default: true. URL: `notify=true|false`.
     pub fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
         self
@@ -100,22 +100,22 @@ impl PostgresBuilder {
         self
     }
 
-    /// How often, approximately, waiting pulls look for messages by themselves. Nothing polls while nobody waits. From 1 ms to 60
-    /// s. Default: 450 ms, without [`notify`](Self::notify) 25 ms. URL: `poll_interval=450ms`.
+    /// How often, approximately, waiting pulls look for messages by themselves. No polling happens while no
+    /// pull waits. From 1 ms to 60 s. Default: 450 ms, or 25 ms without [`notify`](Self::notify). URL:
+    /// `poll_interval=450ms`.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
         self
     }
 
-    /// The most connections of this handle, not counting one that listens and one that ends abandoned calls. Opened when needed.
-    /// From 1 to 1000. Default: 8.
-    /// URL: `max_connections=8`.
+    /// The most connections of this handle, not counting one that listens and one that ends abandoned calls.
+    /// They are opened when needed. From 1 to 1000. Default: 8. URL: `max_connections=8`.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    /// How long opening a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -133,8 +133,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// The clock of this client, for tests with a wrong one. Messages store the client's time of their push, but nothing depends
-    /// on it: leases, delays and ages use the server's clock. Default: the host's.
+    /// The clock of this client, for tests with a wrong clock. Messages store the time of their push by this
+    /// clock, but nothing depends on it: leases, delays and ages use the server's clock. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -157,7 +157,7 @@ impl PostgresBuilder {
             return Err(ERRORS.invalid("message_bytes must be from 1024 to 67108864"));
         }
         Ok(Config {
-            // Spares proxies a setting that only concerns floating-point numbers, which are not used.
+            // Do not send a setting to proxies that only concerns floating-point numbers, which are not used.
             connect: self.connect.disable_statement_logging().extra_float_digits(None),
             schema: Schema::new(&self.schema)?,
             create: self.create,

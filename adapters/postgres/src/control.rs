@@ -1,4 +1,4 @@
-//! Control entries: the calls.
+//! The calls for control entries.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use crate::ends::moment;
 use crate::error::{ERRORS, NAME};
 use crate::sql::{get, int, millis};
 
-/// A time to live that no clock comes to the end of.
+/// A time to live of this length or more never ends.
 const FOREVER_MS: i64 = i64::MAX / 2;
 
 #[async_trait]
@@ -32,7 +32,7 @@ impl ControlStorage for PostgresQueue {
 
     async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
         let (from, before) = range(prefix, page.after.as_ref());
-        // No key has such a character, and the server takes none with a zero.
+        // No key has a control character, and the server accepts no text with a zero.
         let limit = if prefix.chars().any(char::is_control) { 0 } else { page.limit };
         let (from, before) = if limit == 0 { (String::new(), None) } else { (from, before) };
         let query = self.inner.statements.control_list.query().bind(from).bind(before).bind(int(limit));
@@ -56,7 +56,7 @@ struct Columns<'c> {
     keys: Vec<&'c str>,
     expects: Vec<i16>,
     expected: Vec<Option<i64>>,
-    /// Of what is written; what is deleted has none.
+    /// The versions that are written. Deletions have none.
     versions: Vec<Option<i64>>,
     ttls_ms: Vec<Option<i64>>,
     values: Vec<Option<&'c [u8]>>,
@@ -90,14 +90,15 @@ impl<'c> Columns<'c> {
     }
 }
 
-/// From which key on, and before which, if there is an end, keys have this prefix and come after that key.
+/// Returns a range of keys: those with this prefix that come after the given key. The end is `None` if there
+/// is no upper bound.
 fn range(prefix: &str, after: Option<&Key>) -> (String, Option<String>) {
     let least = ' '; // no key has a lesser character
     let from = after.map(|after| format!("{after}{least}")).unwrap_or_default();
     (from.max(prefix.to_owned()), end_of(prefix))
 }
 
-/// The first text after all that begin with this one. In UTF-8, bytes are in the order of characters.
+/// The first text after all those that begin with this one. In UTF-8, bytes are ordered like characters.
 fn end_of(prefix: &str) -> Option<String> {
     let mut kept = prefix.to_owned();
     while let Some(last) = kept.pop() {
@@ -109,7 +110,7 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// The time, which is in a row of its own, and the entries.
+/// Reads the time, which is in a row of its own, and the entries.
 fn read_all(rows: &[PgRow]) -> Result<Stamped<Vec<Entry>>> {
     let (first, others) = rows.split_first().ok_or_else(unexpected)?;
     let entry = |row| {
@@ -130,7 +131,7 @@ fn read_applied(changes: &[Change], rows: &[PgRow]) -> Result<Stamped<Vec<Applie
     Ok(Stamped::new(now(first)?, changes.iter().zip(rows).map(applied).collect::<Result<_>>()?))
 }
 
-/// Version, end and value, from this column on; `None` if there is no version.
+/// Reads version, expiry and value, starting at this column; `None` if there is no version.
 fn read_entry(key: Key, row: &PgRow, column: usize) -> Result<Option<Entry>> {
     let Some(version) = get::<Option<i64>>(row, column)? else { return Ok(None) };
     let version = Version::from_u64(version.cast_unsigned());

@@ -1,4 +1,4 @@
-//! A message as its row will have it.
+//! A message, encoded as its row will contain it.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::error::ERRORS;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 
-/// A message that is within the limits.
+/// An encoded message that is within the limits.
 #[derive(Debug)]
 pub(crate) struct EncodedMessage {
     pub(crate) id: Uuid,
@@ -20,12 +20,12 @@ pub(crate) struct EncodedMessage {
     pub(crate) group: Option<Vec<u8>>,
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) body: Vec<u8>,
-    /// What it does where its key is taken, as the schema's functions know it: 0 for nothing.
+    /// What it does if its key is taken, as a code of the schema's functions: 0 for nothing.
     pub(crate) over: i16,
 }
 
 impl EncodedMessage {
-    /// Encodes a message, if it is within the limits.
+    /// Encodes a message, and checks it against the limits.
     pub(crate) fn of(message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<Self> {
         let options = message.options();
         if options.priority >= PRIORITY_LEVELS {
@@ -63,7 +63,7 @@ impl EncodedMessage {
     }
 }
 
-/// The lane of what was returned at this priority, which is one of the levels.
+/// The lane of returned messages of this priority, which is the first of its two lanes.
 pub(crate) fn first_lane(priority: u8) -> i16 {
     i16::from((PRIORITY_LEVELS - 1).saturating_sub(priority)) * 2
 }

@@ -1,4 +1,4 @@
-//! The ends of tasks, as columns of the statements that store them, and as they are read.
+//! The ends of tasks: as columns of the statements that store them, and as they are read.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use uuid::Uuid;
 use crate::limits::BATCH_BYTES;
 use crate::sql::{get, millis};
 
-/// What is kept for longer than this many milliseconds is kept until it is deleted: some thousands of years, which every clock can tell.
+/// Ends that are kept for longer than this many milliseconds are kept until they are deleted: some thousands
+/// of years, which every clock can represent.
 const MAX_KEEP_MS: i64 = 1 << 47;
 /// The wire size of an end's numbers and lengths.
 const END_BYTES: usize = 72;
@@ -24,7 +25,7 @@ pub(crate) struct EncodedEnd<'e> {
     state: i16,
     keep_ms: Option<i64>,
     rank: i64,
-    /// Nothing of what is only counted.
+    /// `None` if the end is only counted.
     body: Option<Vec<u8>>,
     result: Option<&'e [u8]>,
     kind: Option<Arc<str>>,
@@ -33,7 +34,7 @@ pub(crate) struct EncodedEnd<'e> {
 }
 
 impl<'e> EncodedEnd<'e> {
-    /// To be stored, unless it is kept for no time, and counted.
+    /// An end that is counted and, unless its time to be kept is zero, stored.
     pub(crate) fn of(end: &'e TaskEnd) -> Result<Self> {
         let mut encoded = Self::only_counted(end);
         if end.is_kept() {
@@ -43,7 +44,7 @@ impl<'e> EncodedEnd<'e> {
         Ok(encoded)
     }
 
-    /// What a settlement stores or counts.
+    /// The end that a settlement stores or counts.
     pub(crate) fn of_settlement(settlement: &'e Settlement) -> Result<Option<Self>> {
         let Some(end) = settlement.counted_end() else { return Ok(None) };
         if settlement.stored_end().is_some() {
@@ -54,7 +55,7 @@ impl<'e> EncodedEnd<'e> {
     }
 
     fn only_counted(end: &TaskEnd) -> Self {
-        // By which minute, the server says.
+        // The server determines the minute.
         let SeriesCell { key, ran, waited, .. } = SeriesCell::of(end, SystemTime::UNIX_EPOCH);
         Self {
             state: i16::from(end.state.code()),
@@ -75,7 +76,7 @@ impl<'e> EncodedEnd<'e> {
     }
 }
 
-/// Ends, as columns. Without any result, that column is empty.
+/// Ends, as columns. The column of results is empty if there are none.
 #[derive(Default)]
 pub(crate) struct EndColumns<'a> {
     owners: Vec<i32>,
@@ -91,7 +92,7 @@ pub(crate) struct EndColumns<'a> {
 }
 
 impl<'a> EndColumns<'a> {
-    /// These, each with the number of its owner, from 1.
+    /// Columns of these ends, each with the number of its owner, from 1.
     pub(crate) fn of(ends: impl Iterator<Item = (i32, &'a EncodedEnd<'a>)>) -> Self {
         let mut columns = Self::default();
         for (owner, end) in ends {
@@ -121,7 +122,8 @@ impl<'a> EndColumns<'a> {
         self.bytes
     }
 
-    /// Binds the owners and the columns; nothing where there are none, as the statement then has no place for them.
+    /// Binds the owners and the columns. If there are none, the statement has no parameters for them, and
+    /// nothing is bound.
     pub(crate) fn bind(self, query: Query<'a, Postgres, PgArguments>) -> Query<'a, Postgres, PgArguments> {
         if self.is_empty() {
             return query;
@@ -130,7 +132,7 @@ impl<'a> EndColumns<'a> {
         self.bind_all(query.bind(owners))
     }
 
-    /// Binds the columns without the owners, where each has an end.
+    /// Binds the columns without the owners, for statements in which each owner has an end.
     pub(crate) fn bind_all(
         mut self,
         query: Query<'a, Postgres, PgArguments>,
@@ -140,7 +142,7 @@ impl<'a> EndColumns<'a> {
         self.bind_stored(query).bind(kinds).bind(rans_us).bind(waits_us)
     }
 
-    /// Binds of those columns what is stored, and nothing of what is counted.
+    /// Binds the columns that are stored, without those that are only counted.
     pub(crate) fn bind_stored(
         self,
         query: Query<'a, Postgres, PgArguments>,
@@ -150,7 +152,7 @@ impl<'a> EndColumns<'a> {
     }
 }
 
-/// Items in runs of about as many bytes as a statement can carry.
+/// Splits items into runs of about as many bytes as a statement can carry.
 pub(crate) fn runs<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let (mut runs, mut begin, mut sum) = (Vec::new(), 0, 0);
     for (index, item) in items.iter().enumerate() {
@@ -164,7 +166,7 @@ pub(crate) fn runs<T>(items: &[T], bytes: impl Fn(&T) -> usize) -> Vec<&[T]> {
     runs
 }
 
-/// An end from its columns: id, moment, when it lapses, what is stored, and the result in a fifth if it was asked for.
+/// Reads an end from its columns: id, moment, expiry, stored end and, if `has_result`, the result.
 pub(crate) fn read_end(row: &PgRow, has_result: bool) -> Result<EndedTask> {
     let id = MessageId::from_bytes(*get::<Uuid>(row, 0)?.as_bytes());
     let mut end = TaskEnd::decode(get(row, 3)?)?;
@@ -183,7 +185,7 @@ pub(crate) fn moment(since_1970_ms: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(since_1970_ms).unwrap_or(0))
 }
 
-/// The first whole millisecond since 1970 that is not before this time.
+/// Returns the first whole millisecond since 1970 that is not before this time.
 pub(crate) fn since_1970_ms(time: SystemTime) -> i64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis)
 }

@@ -1,4 +1,4 @@
-//! Errors of PostgreSQL and sqlx, as kind and retry class.
+//! Errors of PostgreSQL and sqlx, with their kinds and retry classes.
 
 use anyqueue::adapter::Errors;
 use anyqueue::{Error, ErrorKind, RetryClass};
@@ -9,7 +9,7 @@ pub(crate) const NAME: &str = "postgres";
 
 pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
-/// The error of a server that accepts no writes.
+/// The error for a server that accepts no writes.
 pub(crate) fn read_only() -> Error {
     ERRORS.error(
         ErrorKind::Unavailable,
@@ -49,7 +49,7 @@ pub(crate) fn classify_connect(cause: sqlx::Error, target: &str) -> Error {
         ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never)
     };
     let classed = match &cause {
-        // The data makes no sense, or the certificate is not trusted.
+        // Invalid data, or a certificate that is not trusted.
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => no_tls(io),
         sqlx::Error::Io(_) => ERRORS
             .error(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?")),
@@ -87,8 +87,8 @@ pub(crate) fn classify(cause: sqlx::Error) -> Error {
     classed.with_source(cause)
 }
 
-/// Error codes (<https://www.postgresql.org/docs/current/errcodes-appendix.html>). The server's own text is repeated only where
-/// it names what is missing; it contains no credentials.
+/// Classifies an error by its code (<https://www.postgresql.org/docs/current/errcodes-appendix.html>). The
+/// server's own text is included only where it names what is missing; it contains no credentials.
 fn by_code(code: &str, text: &str) -> Error {
     let safe = RetryClass::Safe;
     match code {
@@ -107,14 +107,14 @@ fn by_code(code: &str, text: &str) -> Error {
             ErrorKind::Unavailable,
             "the server has no connection left: raise its max_connections, or lower max_connections of the handles",
         ),
-        // Also sent when the wait for a synchronous replica is interrupted, which is after the commit.
+        // Also sent when the wait for a synchronous replica is interrupted, which happens after the commit.
         "57P01" | "57P02" | "57P05" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server closed the connection: it is shutting down, or an administrator closed it",
         )
         .with_retry(RetryClass::MayDuplicate),
         "57P03" => ERRORS.error(ErrorKind::Unavailable, "the server is starting up or shutting down"),
-        // Among them: a message was stored where another call moved it to (23505).
+        // Among them 23505: a message was stored in a place to which another call had moved it.
         "23505" | "40001" | "40P01" | "55P03" => ERRORS.error(
             ErrorKind::Unavailable,
             "the transaction was aborted in favour of another one: nothing was changed",
@@ -169,11 +169,11 @@ mod tests {
             (&["54000", "54001", "22P05"], TooLarge, Never),
             (&["XX001", "XX002"], Corrupt, Never),
             (&["57014"], TimedOut, Safe),
-            // Before its commit, or instead of the statement.
+            // Before the commit, or instead of the statement.
             (&["25006", "53200", "53300", "57P03", "23505", "40001", "40P01", "55P03"], Unavailable, Safe),
             (&["25P03", "25P04"], Unavailable, Safe),
             (&["58000", "58030"], Unavailable, Safe),
-            // Perhaps after it.
+            // Perhaps after the commit.
             (&["57P01", "57P02", "57P05", "08006", "08P01"], Unavailable, MayDuplicate),
             (&["42601", ""], Internal, Never),
         ] {

@@ -19,11 +19,12 @@ use crate::ends::{EncodedEnd, EndColumns};
 use crate::pull::{age, decode};
 use crate::sql::{Statements, get, int};
 
-/// How often locked messages are tried again.
+/// How often the removal of locked messages is attempted.
 const TAKE_OUT_TRIES: usize = 10;
-/// How long a purge waits for locks of others without progress. What is locked for longer counts as held.
+/// How long a purge waits for locked messages without making progress. What is locked for longer counts as
+/// held.
 const PURGE_LOCK_WAIT: Duration = Duration::from_secs(1);
-/// The pause before locked messages are tried again: a lock is held for about the time of a call.
+/// The pause before locked messages are tried again. A lock is held for about the duration of a call.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// The outcomes of messages that should be removed.
@@ -95,7 +96,7 @@ impl PostgresQueue {
         Ok(outcomes)
     }
 
-    /// Groups advanced, possibly at positions that pulls have passed already.
+    /// Wakes pulls after groups have advanced, possibly at positions that pulls have passed already.
     fn hint_advanced(&self, partition: &PartitionId, advanced: i32) {
         let advanced = usize::try_from(advanced).unwrap_or(0);
         if advanced > 0 {
@@ -104,7 +105,7 @@ impl PostgresQueue {
         }
     }
 
-    /// The outcome for each id.
+    /// Removes messages, and returns the outcome for each id.
     async fn take_out_each<T: Clone>(
         &self,
         partition: &PartitionId,
@@ -116,7 +117,7 @@ impl PostgresQueue {
             Ok(mut outcomes) => {
                 let outcome = |id: &MessageId| match uuid(id) {
                     id if outcomes.gone.remove(&id) => gone.clone(), // missing if it is asked for twice
-                    // Locked all the time, so it counts as held.
+                    // A message that was locked all the time counts as held.
                     id if outcomes.held.contains(&id) || outcomes.busy.contains(&id) => held.clone(),
                     _ => missing.clone(),
                 };
@@ -126,7 +127,7 @@ impl PostgresQueue {
         }
     }
 
-    /// Requests cancellation, and stores these ends of what is removed by it.
+    /// Requests cancellation, and stores the given ends of the messages that are removed.
     pub(crate) async fn cancel_each(
         &self,
         partition: &PartitionId,
@@ -141,7 +142,7 @@ impl PostgresQueue {
 /// How messages are removed.
 enum Removal<'a> {
     Delete,
-    /// Holders learn of it. Of those that are removed these ends are stored.
+    /// Holders learn of the request. For messages that are removed, these ends are stored.
     Cancel(&'a HashMap<Uuid, &'a EncodedEnd<'a>>),
 }
 

@@ -1,4 +1,4 @@
-//! The ledger: the ends of tasks.
+//! The ledger of task ends.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::limits::BATCH_BYTES;
 use crate::series;
 use crate::sql::{Text, get, int};
 
-/// So many ends with the largest results are about as much as a statement can carry.
+/// This many ends with the largest possible results are about as much as a statement can carry.
 const FOUND_AT_ONCE: usize = BATCH_BYTES / MAX_RESULT_BYTES;
 
 #[async_trait]
@@ -176,7 +176,7 @@ impl PostgresQueue {
         self.fetch(query, Operation::Inspect).await.map(drop)
     }
 
-    /// What was found, each readable or not.
+    /// Returns the ends that were found, each readable or not.
     async fn find_run(
         &self,
         partition: &PartitionId,
@@ -217,7 +217,7 @@ fn begin_of(query: &EndedQuery) -> i64 {
     query.since.map_or(0, since_1970_ms)
 }
 
-/// What is asked for comes before this moment and id.
+/// Returns the moment and id before which the requested ends come.
 fn end_of(query: &EndedQuery, after: Option<EndedCursor>) -> (i64, Uuid) {
     let before = query.before.map_or(i64::MAX, since_1970_ms);
     let after = after.map(|EndedCursor { ended_at, id }| {
@@ -229,7 +229,7 @@ fn end_of(query: &EndedQuery, after: Option<EndedCursor>) -> (i64, Uuid) {
     after.map_or((before, Uuid::nil()), |after| after.min((before, Uuid::nil())))
 }
 
-/// Everything here may be repeated: a second time it changes nothing.
+/// Every call here can be repeated: the second time it changes nothing.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Inspect)
 }

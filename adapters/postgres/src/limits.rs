@@ -1,4 +1,4 @@
-//! Limits that are declared.
+//! The limits that the backend declares.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(crate) const PRIORITY_LEVELS: u8 = 10;
 pub(crate) const LEASE: LeaseCapability =
     LeaseCapability::timed(Duration::from_millis(1), Duration::from_hours(30 * 24));
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
-/// Messages of about so many bytes in one statement.
+/// About how many bytes of messages one statement carries.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024 * 1024;
 /// How much the poll interval varies, so that many processes do not poll at the same time.
 pub(crate) const JITTER: f64 = 0.1;

@@ -1,7 +1,8 @@
-//! Telling other processes what can be pulled, and which tasks have ended for which somebody waits.
+//! Notifying other processes of what can be pulled, and of the ends of tasks that they watch.
 //!
-//! Never in the transaction of a push: committing a notification takes a lock that all commits of the server with one share.
-//! So it is sent afterwards, many pushes' worth at once, and in a transaction that waits for no disk.
+//! Notifications are never sent in the transaction of a push, because committing one takes a lock that is
+//! shared by all commits with notifications on the server. They are sent afterwards, for many pushes at once,
+//! in a transaction that does not wait for the disk.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 use crate::pool::Pool;
 use crate::sql::Statements;
 
-/// The least time between two notifications of one handle.
+/// The shortest time between two notifications of one handle.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long the last one may take when the handle closes.
+/// How long the last notification may take when the handle closes.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What others are to be told, gathered until it is sent. Bounded by the number of partitions.
+/// Hints for others, collected until they are sent. Bounded by the number of partitions.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    // A std mutex: it is held for a few instructions and never across an await.
+    // A std mutex, because it is held for a few instructions and never across an await.
     hints: Mutex<HashMap<PartitionId, Hint>>,
     filled: Notify,
 }
@@ -42,7 +43,7 @@ impl Outbox {
     }
 }
 
-/// Sends what the outbox holds, from time to time.
+/// Sends the contents of the outbox from time to time.
 pub(crate) struct Notifier {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) end_watches: Arc<EndWatches>,
@@ -90,21 +91,21 @@ impl Notifier {
     }
 }
 
-/// A notification about the ends of tasks: `sender news`. What an earlier release makes of it is no hint.
+/// A notification about the ends of tasks: `sender news`. Earlier releases do not read it as a hint.
 fn about_ends(sender: u64, news: &str) -> String {
     format!("{sender} {news}")
 }
 
-/// Reads a notification that may be about the ends of tasks: who sent it, and what it says.
+/// Splits a notification, which may be about the ends of tasks, into its sender and its content.
 pub(crate) fn split(text: &str) -> Option<(u64, &str)> {
     let (sender, news) = text.split_once(' ')?;
     Some((sender.parse().ok()?, news))
 }
 
-/// What one notification about messages says: `sender dead ready due_ms name`.
+/// A notification about messages: `sender dead ready due_ms name`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Which handle sent it; it need not wake itself.
+    /// The handle that sent it, which ignores it.
     pub(crate) sender: u64,
     pub(crate) partition: PartitionId,
     pub(crate) hint: Hint,

@@ -1,4 +1,5 @@
-//! Checks that the role may do what the queue's statements do. The functions run with the permissions of their caller.
+//! Checking that the role may do what the queue's statements do. The functions run with the permissions of
+//! their caller.
 
 use anyqueue::{ErrorKind, Result};
 
@@ -6,7 +7,8 @@ use crate::error::{ERRORS, read_only};
 use crate::pool::Pool;
 use crate::sql::{Schema, get};
 
-/// The privileges for each table. The table of migrations is read before. Without TRUNCATE on the tables of ends, they are freed row by row.
+/// The privileges needed on each table. The table of migrations has been read before. Without TRUNCATE on the
+/// tables of ends, they are freed row by row.
 const NEEDED: [(&str, &[&str]); 6] = [
     ("partition", &["SELECT", "INSERT", "UPDATE"]),
     ("message", &["SELECT", "INSERT", "UPDATE", "DELETE"]),

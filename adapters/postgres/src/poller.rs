@@ -1,7 +1,8 @@
-//! The task that wakes waiting pulls for what this handle did not do itself: time, and other processes.
+//! The task that wakes waiting pulls for what this handle did not do itself: delays and leases that end, and
+//! the work of other processes.
 //!
-//! Notifications make it quick. Polling makes it right: a notification is lost when the connection breaks, and none comes
-//! through some proxies.
+//! Notifications make it fast. Polling makes it correct: a notification is lost when the connection breaks,
+//! and some proxies let none through.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +20,16 @@ use crate::notifier::{Note, split};
 use crate::pool::Pool;
 use crate::sql::{Statements, get, int};
 
-/// How many times as long as a slow look took nobody looks again.
+/// After a slow look, polling pauses for this many times its duration.
 const SPARED: u32 = 10;
-/// How long until a pull looks again for what is due but was not to be had: somebody has it locked.
+/// How long to wait before looking again for messages that are due but locked by another call.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
-/// It doubles up to this, which is within the slack.
+/// The pause doubles up to this, which is within the slack.
 const LOCKED_PAUSE_MAX: Duration = Duration::from_millis(100);
-/// How long until the server is tried again after it could not be asked.
+/// How long after a failed look the server is asked again.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// Looks at partitions that somebody waits for.
+/// Looks at the partitions that pulls wait for.
 pub(crate) struct Poller {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) pool: Arc<Pool>,
@@ -38,7 +39,7 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Runs until the handle closes. While nobody waits it sleeps.
+    /// Runs until the handle closes. While no pull waits it sleeps.
     pub(crate) async fn serve(self, closed: CancellationToken) {
         tokio::select! {
             () = closed.cancelled() => {}
@@ -82,19 +83,20 @@ impl Poller {
     }
 }
 
-/// How long to wait before what is due, but locked by somebody else, is looked for again.
+/// How long to wait before looking again for messages that are due, but locked by another call.
 #[derive(Debug, Default)]
 pub(crate) struct LockedPauses(Mutex<HashMap<PartitionId, Duration>>);
 
 impl LockedPauses {
-    /// Forgets partitions that nobody waits for.
+    /// Forgets partitions that no pull waits for.
     fn keep(&self, waiting: &[(PartitionId, usize)]) {
         let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pauses.retain(|partition, _| waiting.iter().any(|(kept, _)| kept == partition));
     }
 
-    /// After how long to look again. What is overdue is looked for at once. If it is still there at the next look, somebody else has it
-    /// locked, and asking for it without a pause, which doubles each time, would be a busy loop.
+    /// Returns how long to wait before looking again. Overdue messages are looked for at once. If they are
+    /// still there at the next look, another call has them locked, and asking again without a pause would be
+    /// a busy loop. So there is a pause, which doubles each time.
     fn next(&self, partition: &PartitionId, due: Option<Duration>) -> Option<Duration> {
         let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pause = pauses.remove(partition).unwrap_or_default();
@@ -105,7 +107,7 @@ impl LockedPauses {
     }
 }
 
-/// Receives notifications on a connection of its own, from the first wait until the handle closes.
+/// Receives notifications on its own connection, from the first wait until the handle closes.
 pub(crate) struct Listener {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) end_watches: Arc<EndWatches>,
@@ -140,7 +142,7 @@ impl Listener {
         let _ = tokio::time::timeout(Duration::from_secs(1), pool.close()).await;
     }
 
-    /// Until the connection breaks. What was missed by then is found by looking.
+    /// Listens until the connection breaks. Notifications missed until then are made up for by a look.
     async fn listen(&self, pool: &sqlx::PgPool) -> Result<std::convert::Infallible, sqlx::Error> {
         let mut listener = PgListener::connect_with(pool).await?;
         listener.ignore_pool_close_event(true);

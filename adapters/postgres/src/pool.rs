@@ -1,6 +1,7 @@
-//! Connections: a few, opened when needed, kept while they are usable.
+//! A few connections, which are opened when needed and kept while they are usable.
 //!
-//! Not sqlx's pool: that one sends a request each time a connection is released, which would double the number of round trips.
+//! This replaces sqlx's pool, which sends a request each time a connection is released and so would double
+//! the number of round trips.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,9 +29,9 @@ pub(crate) struct Pool {
     connections: u32,
     permits: Arc<Semaphore>,
     abandoned: Arc<Abandoned>,
-    // A std mutex: it is held for a few instructions and never across an await.
+    // A std mutex, because it is held for a few instructions and never across an await.
     idle: Mutex<Vec<PoolEntry>>,
-    /// Counts broken connections. Connections that were opened before are then no longer trusted.
+    /// Incremented when a connection breaks. Connections that were opened earlier are then no longer trusted.
     generation: AtomicU64,
 }
 
@@ -62,7 +63,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection for one call.
+    /// Returns a connection for one call.
     pub(crate) async fn acquire(&self) -> Result<PooledConnection<'_>> {
         let busy = || {
             ERRORS
@@ -101,8 +102,8 @@ impl Pool {
         self.acquire().await?.fetch(query).await
     }
 
-    /// Runs one statement that stores rows, in a transaction of its own, and returns how many: none if one of them exists
-    /// already.
+    /// Runs one statement that stores rows, in a transaction of its own. Returns how many rows it stored:
+    /// none if one of them exists already.
     pub(crate) async fn store(&self, query: Query<'_, Postgres, PgArguments>) -> Result<u64> {
         let insert = async |conn: &mut PgConnection| match query.execute(conn).await {
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(0),
@@ -131,14 +132,14 @@ impl Pool {
         self.idle().clear();
     }
 
-    /// Waits for connections in use, and closes all.
+    /// Waits for connections in use, and closes all connections.
     pub(crate) async fn close(&self) {
         let all = tokio::time::timeout(self.call_timeout, self.permits.acquire_many(self.connections)).await;
         drop(all); // whether or not they were returned in time
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle());
         for entry in idle {
-            // Whether the server answers does not matter any more.
+            // Whether the server answers no longer matters.
             let _ = tokio::time::timeout(Duration::from_secs(1), entry.conn.close()).await;
         }
     }
@@ -162,8 +163,8 @@ impl PooledConnection<'_> {
             if *prepared {
                 return query.fetch_all(conn).await;
             }
-            // Preparing and running an unnamed statement takes two round trips. A transaction keeps them on one connection behind
-            // a proxy that assigns connections per transaction.
+            // Preparing and running an unnamed statement takes two round trips. A transaction keeps both on
+            // one connection behind a proxy that assigns connections per transaction.
             let mut tx = conn.begin_with(session.transaction()).await?;
             let rows = query.persistent(false).fetch_all(&mut *tx).await?;
             tx.commit().await?;

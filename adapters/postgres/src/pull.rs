@@ -25,7 +25,7 @@ use crate::settlements::{SettlementBatch, decode_headers};
 use crate::sql::get;
 use crate::token::{TupleId, token};
 
-/// The approximate size of the messages that one pull returns; the schema has a function of the same name.
+/// The approximate size of the messages that one pull returns. The schema has a function of the same name.
 const PULL_BYTES: usize = 32 * 1024 * 1024;
 
 #[async_trait]
@@ -115,14 +115,14 @@ impl PostgresQueue {
                 self.hint_settled(batch.removals(), advanced);
             }
         }
-        // The settlements are done: a later error does not concern them.
+        // The settlements are done, so a later error does not concern them.
         if claimed.is_empty() && claim.ranges.is_part() {
             return Ok((done, self.claim_anywhere(partition, request).await));
         }
         Ok((done, self.deliver(claimed, &claim)))
     }
 
-    /// Tries again whenever woken, until the time is over or the request is stopped.
+    /// Tries again whenever it is woken, until the wait is over or the request is stopped.
     async fn wait(
         &self,
         partition: &PartitionId,
@@ -153,7 +153,7 @@ impl PostgresQueue {
         self.deliver(rows.iter().collect(), &claim).map_err(stamp)
     }
 
-    /// Scans everything, however long that takes.
+    /// Claims from a scan of everything, however long that takes.
     async fn claim_anywhere(
         &self,
         partition: &PartitionId,
@@ -167,7 +167,8 @@ impl PostgresQueue {
     /// Reads claimed messages. One that cannot be read is delivered as it is stored; core handles it.
     fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<RawDelivery>> {
         let Claim { partition, request, secret, before, ranges } = claim;
-        // By the server's clock, so that neither the network nor a flush counts. Without messages the server does not tell it.
+        // Measured by the server's clock, so that neither the network nor a flush counts. The server does not
+        // report it without messages.
         let took = rows.first().map_or(Ok(Some(before.elapsed())), |row| looking_time(row, 10))?;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
@@ -207,8 +208,8 @@ impl PostgresQueue {
     }
 }
 
-/// Reads a message: replaced headers from this column, the body from the next one. A message that another program wrote is
-/// delivered as it is; so is one that cannot be read, with the reason.
+/// Reads a message: replaced headers from this column, the body from the next one. A message that another
+/// program wrote is delivered as it is, and so is one that cannot be read, with the reason.
 pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageData, Option<Error>)> {
     let body = Bytes::copy_from_slice(get::<&[u8]>(row, column + 1)?);
     let (message, unreadable) = match read_envelope(&body, id) {
@@ -222,7 +223,7 @@ pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageDat
     }
 }
 
-/// Reads what is stored under this id. What another program wrote has no time of a push.
+/// Reads the message stored under this id. What another program wrote has no time of its push.
 pub(crate) fn read_envelope(body: &Bytes, id: Uuid) -> Result<Envelope> {
     match Envelope::decode(body)? {
         Decoded::Envelope(envelope) if *envelope.message.id().as_bytes() == *id.as_bytes() => Ok(envelope),
@@ -254,14 +255,14 @@ fn tid(row: &PgRow, column: usize) -> Result<TupleId> {
         .ok_or_else(|| ERRORS.error(ErrorKind::Incompatible, "the server sent a tuple id of an unknown form"))
 }
 
-/// An age, by the server's clock.
+/// Reads an age, as measured by the server's clock.
 pub(crate) fn age(row: &PgRow, column: usize) -> Result<Duration> {
     let PgInterval { days, microseconds, .. } = get(row, column)?;
     let micros = i64::from(days) * 86_400_000_000 + microseconds;
     Ok(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
-/// Messages of an uncertain claim come back when their leases end.
+/// A repetition is safe: if a claim is uncertain, its messages return when their leases end.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Pull)
 }

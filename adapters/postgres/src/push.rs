@@ -40,7 +40,7 @@ impl PostgresQueue {
     /// Stores a batch, and returns the rows of messages that were not stored.
     async fn store(&self, partition: &PartitionId, batch: &Batch) -> Result<Vec<PgRow>> {
         let Inner { config, statements, pool, .. } = &*self.inner;
-        // If each statement must be planned again, trying the faster one first gains nothing.
+        // If each statement has to be planned again, trying the faster one first gains nothing.
         if config.prepared
             && !self.is_closed()
             && let Some(query) = batch.plain_query(statements, partition)

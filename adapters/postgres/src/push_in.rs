@@ -19,21 +19,24 @@ use crate::hint_sender::HintSender;
 const MAX_REMEMBERED: usize = 10_000;
 
 impl PostgresQueue {
-    /// Stores messages in the caller's transaction in the same database: they can be pulled once it is committed, and are gone if
-    /// it is rolled back.
+    /// Stores messages in the caller's transaction in the same database: they can be pulled once it is
+    /// committed, and are gone if it is rolled back.
     ///
-    /// A connection without a transaction stores at once. `outcomes` has one answer per message, in order; an invalid message
-    /// does not affect the others. After the commit, call [`after_commit.notify()`](AfterCommit::notify), which wakes waiting
-    /// pulls in this and other processes. Without that they find the messages by polling. Until the transaction ends, pushes with
-    /// the same deduplication keys or ids wait for it, with everything that shares a call with them; nothing else waits. Groups
-    /// are joined after the commit. A message that is replaced is not delivered before the transaction ends, and where one is stored
-    /// behind another that is held, the end of that one waits. Behind a proxy that assigns connections per transaction, `conn` must
-    /// be in a transaction.
+    /// On a connection without a transaction they are stored at once. `outcomes` has one result per message,
+    /// in order; an invalid message does not affect the others. After the commit, call
+    /// [`after_commit.notify()`](AfterCommit::notify), which wakes waiting pulls in this and other processes.
+    /// Without it they find the messages by polling.
     ///
-    /// The transaction can have any isolation level. Above `READ COMMITTED` the server refuses a message that conflicts with what
-    /// others have committed since the transaction began, like any such change: the error is `Unavailable`, and the transaction
-    /// must be repeated. A new partition is created beforehand, on a connection of the handle, and stays if the transaction is
-    /// rolled back.
+    /// Until the transaction ends, pushes with the same deduplication keys or ids wait for it, with
+    /// everything that shares a call with them; nothing else waits. The messages join their groups at the
+    /// commit. A message that is replaced is not delivered before the transaction ends. If a message is
+    /// stored behind one that is held, the settlement of that one waits too. Behind a proxy that assigns
+    /// connections per transaction, `conn` must be in a transaction.
+    ///
+    /// The transaction can have any isolation level. Above `READ COMMITTED` the server refuses a message that
+    /// conflicts with what others have committed since the transaction began, as it refuses any such change:
+    /// the error is `Unavailable`, and the transaction must be repeated. A new partition is created
+    /// beforehand, on a connection of the handle, and stays even if the transaction is rolled back.
     ///
     /// ```no_run
     /// # async fn order(queue: anyqueue_postgres::PostgresQueue, mut conn: sqlx::PgConnection) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,9 +52,10 @@ impl PostgresQueue {
     /// ```
     ///
     /// # Errors
-    /// If the statement failed. Nothing was stored then, and unless the connection broke, the caller's transaction can continue.
-    /// (A transaction that was begun by a `BEGIN` that sqlx does not know about has failed too, as with any other error.)
-    /// `Incompatible` if the connection is to a database without this queue's schema.
+    /// If the statement failed. Nothing was stored then and, unless the connection broke, the caller's
+    /// transaction can continue. (If it was begun by a `BEGIN` that sqlx does not know about, it has failed
+    /// too, as after any other error.) `Incompatible` if the connection is to a database without this queue's
+    /// schema.
     pub async fn push_in(
         &self,
         conn: &mut PgConnection,
@@ -78,7 +82,8 @@ impl PostgresQueue {
         Ok(PushedIn { outcomes, after_commit })
     }
 
-    /// Creates a new partition in a transaction of its own: in the caller's, all others who use it would have to wait.
+    /// Creates a new partition in a separate transaction. In the caller's, everyone else who uses it would
+    /// have to wait.
     async fn create_partition(&self, partition: &PartitionId) -> Result<()> {
         let known_partitions = || self.inner.known_partitions.lock().unwrap_or_else(PoisonError::into_inner);
         if known_partitions().contains(partition) {
@@ -103,8 +108,8 @@ impl PostgresQueue {
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let query = batch.query_in(&self.inner.statements, partition).persistent(self.inner.config.prepared);
         if !conn.is_in_transaction() {
-            // No transaction here: it is a single statement, and a transaction that sqlx does not know about may be open, which
-            // must not be committed here.
+            // Without a transaction that sqlx knows of, this is a single statement. The caller may still have
+            // begun one, which must not be committed here.
             return query.fetch_all(conn).await;
         }
         let mut savepoint = conn.begin().await?;
@@ -118,7 +123,7 @@ impl PostgresQueue {
 #[derive(Debug)]
 #[must_use = "the outcomes may hold errors, and after_commit wakes waiting pulls"]
 pub struct PushedIn {
-    /// One answer per message, in order; valid once the transaction is committed.
+    /// One result per message, in order; valid once the transaction is committed.
     pub outcomes: Vec<Result<PushOutcome>>,
     /// To be notified after the commit.
     pub after_commit: AfterCommit,
@@ -134,13 +139,14 @@ pub struct AfterCommit {
 }
 
 impl AfterCommit {
-    /// Call this after the commit; without one it is harmless. It does not block: a task of the handle sends the notification.
+    /// Wakes the pulls. Call this after the commit; without a commit it is harmless. It does not block: a
+    /// task of the handle sends the notification.
     pub fn notify(self) {
         self.hint_sender.send(&self.partition, self.hint);
     }
 }
 
-/// The checks that core makes before a storage gets a message, for this push, which does not go through core.
+/// Makes the checks that core makes before a storage gets a message, since this push bypasses core.
 fn check(message: &MessageData) -> Result<()> {
     let options = message.options();
     let keys =

@@ -10,23 +10,24 @@ use crate::pull::age;
 use crate::schema;
 use crate::sql::get;
 
-/// This many dead rows are worth a warning, if there are also more of them than live ones.
+/// This many dead rows cause a warning, if there are also more of them than live ones.
 const MIN_DEAD_ROWS: u64 = 100_000;
-/// A transaction of this age keeps too much from being cleaned up.
+/// A transaction of this age causes a warning.
 const OLD_TRANSACTION: Duration = Duration::from_mins(5);
 
 /// The state of the queue's message table, and what bloats it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableReport {
-    /// Rows of messages, as the server estimates.
+    /// The number of rows of messages, as estimated by the server.
     pub live_rows: u64,
-    /// Rows that autovacuum has not cleaned up yet, as the server estimates. They make every pull slower.
+    /// The number of rows that autovacuum has not cleaned up yet, as estimated by the server. They make every
+    /// pull slower.
     pub dead_rows: u64,
-    /// The age of the oldest open transaction on the server that keeps dead rows from being cleaned up; `None` if there is none,
-    /// or if the role may not see it (it needs `pg_read_all_stats`).
+    /// The age of the oldest open transaction on the server that keeps dead rows from being cleaned up;
+    /// `None` if there is none, or if the role may not see it (that takes `pg_read_all_stats`).
     pub oldest_transaction: Option<Duration>,
-    /// The partition whose first ready message has waited longest since its push, and how long.
+    /// The partition whose first ready message was pushed the longest time ago, and how long ago that was.
     pub oldest_ready: Option<(PartitionId, Duration)>,
 }
 
@@ -53,22 +54,22 @@ impl TableReport {
 }
 
 impl PostgresQueue {
-    /// Asks the server about the queue's tables: reads its statistics, and one message of each partition and level that has ready
-    /// messages, which takes a few microseconds each.
+    /// Returns a report on the queue's tables. It reads the server's statistics, and one message for each
+    /// partition and level that has ready messages, which takes a few microseconds each.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server cannot be reached or refuses.
     pub async fn table_report(&self) -> Result<TableReport> {
         self.report()
             .await
             .map_err(|error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Check))
     }
 
-    /// Drops the queue's schema with every message in it, for all clients. Meant for schemas of trials and tests. Close the
-    /// handle afterwards.
+    /// Drops the queue's schema with every message in it, for all clients. Meant for the schemas of trials
+    /// and tests. Close the handle afterwards.
     ///
     /// # Errors
-    /// If the role does not own the schema, or the server cannot be asked.
+    /// If the role does not own the schema, or the server cannot be reached.
     pub async fn drop_schema(&self) -> Result<()> {
         let dropped = schema::remove(&self.inner.pool, &self.inner.config.schema).await;
         dropped.map_err(|error| error.repeatable().with_backend(NAME).with_operation(Operation::Close))

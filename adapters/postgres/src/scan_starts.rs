@@ -1,10 +1,11 @@
 //! Where pulls start to scan while something keeps dead rows from being cleaned up.
 //!
-//! Index entries of deleted messages stay until no transaction on the server can see them any more. Normally each scan removes
-//! those that the last one met. A transaction that stays open for minutes prevents that, and then each pull would scan everything
-//! that was processed since. So if full scans turn out to be slow one after the other, they are done rarely, and in between pulls
-//! start where the last one found something. A single slow one says nothing: a busy machine makes it, and where pushes are as slow,
-//! what one of them brings late would be passed over until the next full scan.
+//! Index entries of deleted messages stay until no transaction on the server can see them any more. Normally
+//! each scan removes those that the previous one met. A transaction that stays open for minutes prevents
+//! that, and then each pull would scan everything that was processed since. So if several full scans in a row
+//! are slow, full scans become rare, and in between pulls start where the last one found something. A single
+//! slow scan means nothing: a busy machine can cause it. Pushes are slow then too, and a message that one of
+//! them stores late would be passed over until the next full scan.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,13 @@ use crate::sql::millis;
 
 /// A full scan that takes this long counts as slow. Scans that find many messages can take nearly as long.
 const SLOW: Duration = Duration::from_millis(5);
-/// So many full scans, each begun when the one before had ended, must be slow. Dead rows make all of them slow.
+/// How many full scans must be slow, each begun after the previous one ended. Dead rows make all of them
+/// slow.
 const SLOW_IN_A_ROW: u32 = 8;
 /// After a slow full scan, the next one waits for this many times its duration.
 const PAUSE_FACTOR: u32 = 20;
-/// How long a push may take from its position to its commit without having to wait for the next full scan.
+/// How much time may pass between the position of a push and its commit, if its messages are not to wait for
+/// the next full scan.
 const MARGIN: Duration = Duration::from_millis(100);
 /// Positions are microseconds times this.
 const POSITIONS_PER_MICROSECOND: i64 = 1024;
@@ -35,7 +38,7 @@ pub(crate) struct ScanRanges {
     pub(crate) lanes: Vec<i16>,
     pub(crate) positions: Vec<i64>,
     pub(crate) last_lanes: Vec<i16>,
-    /// Messages that have been due for longer are left out.
+    /// Messages that have been due for longer than this are left out.
     pub(crate) due_ms: Option<i64>,
 }
 
@@ -79,14 +82,14 @@ pub(crate) struct ScanStarts(Mutex<HashMap<PartitionId, Scans>>);
 
 #[derive(Debug)]
 enum Scans {
-    /// So many full scans in a row were slow, the last of which ended then.
+    /// Consecutive full scans that were slow, and when the last one ended.
     Suspect { slow: u32, ended: Instant },
-    /// Scans start here.
+    /// Scans start at these positions.
     Marked(ScanStart),
 }
 
 impl Scans {
-    /// One more slow full scan is enough.
+    /// A state in which one more slow full scan is enough.
     fn nearly_marked(ended: Instant) -> Self {
         Self::Suspect { slow: SLOW_IN_A_ROW - 1, ended }
     }
@@ -118,7 +121,8 @@ impl ScanStarts {
         ScanRanges::from(&start.lowest, due)
     }
 
-    /// Records when a pull began, how long it scanned these ranges, and the lanes and positions of its messages.
+    /// Records a pull: when it began, how long it scanned these ranges, and the lanes and positions of its
+    /// messages.
     pub(crate) fn record(
         &self,
         partition: &PartitionId,
@@ -163,7 +167,7 @@ impl ScanStarts {
         }
     }
 
-    /// A message became ready at an old position.
+    /// Forgets the start, because a message became ready at an old position.
     pub(crate) fn forget(&self, partition: &PartitionId) {
         if let Some(scans @ Scans::Marked(_)) = self.lock().get_mut(partition) {
             *scans = Scans::nearly_marked(Instant::now());
@@ -171,7 +175,8 @@ impl ScanStarts {
     }
 }
 
-/// The first position of each lane that can be passed. Released messages, in the even lanes, keep their old positions.
+/// Returns the first position of each lane that may serve as a start. The even lanes are left out, since
+/// released messages keep their old positions.
 fn firsts(found: impl Iterator<Item = (i16, i64)>) -> BTreeMap<i16, i64> {
     let mut firsts = BTreeMap::new();
     for (lane, position) in found.filter(|(lane, _)| lane % 2 == 1) {
@@ -196,7 +201,7 @@ mod tests {
         assert_eq!(scan_starts.ranges(&p, now), ScanRanges::all());
     }
 
-    /// As many slow full scans in a row as marks need; when the last one began.
+    /// Records as many slow full scans in a row as are needed for a start. Returns when the last one began.
     fn slow_scans(
         scan_starts: &ScanStarts,
         p: &PartitionId,

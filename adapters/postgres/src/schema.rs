@@ -10,7 +10,8 @@ use crate::error::{ERRORS, classify};
 use crate::pool::Pool;
 use crate::sql::Schema;
 
-/// Every migration of this release, oldest first; its version is its position, from 1. Never change one that was released.
+/// All migrations of this release, oldest first. The version is the position, from 1. Never change one that
+/// was released.
 const MIGRATIONS: &[(&str, &[&str])] = &[
     (
         "queue",
@@ -74,7 +75,7 @@ const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (
     version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
 const ENTRY: &str = "INSERT INTO {schema}.migration (version, name) VALUES ($1, $2)";
 const NEWEST: &str = "SELECT coalesce(max(version), 0) FROM {schema}.migration";
-/// Distinguishes the lock of migrations from locks of other programs.
+/// Distinguishes the lock of migrations from the locks of other programs.
 const LOCK_CLASS: i32 = 0x616e_7971;
 /// The oldest supported server.
 const MIN_SERVER: i32 = 130_000;
@@ -83,7 +84,8 @@ fn newest() -> i32 {
     i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
 }
 
-/// Upgrades the schema to this release, in one transaction under a lock: many processes may try at the same time.
+/// Upgrades the schema to this release, in one transaction under a lock. Many processes may do so at the same
+/// time.
 pub(crate) async fn migrate(pool: &Pool, schema: &Schema) -> Result<()> {
     if applied(pool, schema).await? == Some(newest()) {
         return Ok(()); // the usual case takes no lock and needs no permission to create
@@ -93,7 +95,7 @@ pub(crate) async fn migrate(pool: &Pool, schema: &Schema) -> Result<()> {
     refuse_newer(migrated)
 }
 
-/// Returns the version of the schema, which stays as it is if it is newer.
+/// Upgrades the schema under the lock, and returns its version. A newer schema stays as it is.
 async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, sqlx::Error> {
     let mut tx = conn.begin().await?;
     let lock = sqlx::query("SELECT pg_advisory_xact_lock($1, hashtext($2))").persistent(false);
@@ -107,7 +109,7 @@ async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, 
     if done > newest() {
         return Ok(done);
     }
-    // The functions keep this path, with temporary tables last so that none can replace a table.
+    // The functions keep this path. Temporary tables are last in it, so that none can stand in for a table.
     sqlx::raw_sql(schema.text("SET LOCAL search_path = {schema}, pg_temp").safe()).execute(&mut *tx).await?;
     for (version, (name, scripts)) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         for script in *scripts {
@@ -148,7 +150,7 @@ pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
     }
 }
 
-/// The server's version, if it is supported.
+/// Returns the server's version, if it is supported.
 pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
     let text = "SELECT current_setting('server_version'), current_setting('server_version_num')::integer";
     let rows = pool.fetch(sqlx::query(text)).await?;
@@ -161,7 +163,7 @@ pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
     Ok(version)
 }
 
-/// The server's clock.
+/// Returns the time of the server's clock.
 pub(crate) async fn server_time(pool: &Pool) -> Result<Option<SystemTime>> {
     let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
     let rows = pool.fetch(sqlx::query(text)).await?;
@@ -179,7 +181,7 @@ fn refuse_older(number: i32, version: &str) -> Result<()> {
     Err(ERRORS.error(ErrorKind::Incompatible, text))
 }
 
-/// The newest migration in the schema; `None` if none was recorded.
+/// Returns the newest migration in the schema, or `None` if none was recorded.
 async fn applied(pool: &Pool, schema: &Schema) -> Result<Option<i32>> {
     let migration_table = format!("{}.migration", schema.name());
     let exists = pool.fetch(sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(migration_table)).await?;

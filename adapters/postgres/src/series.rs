@@ -1,4 +1,4 @@
-//! Counts of ends by the minute, as they are read and freed.
+//! Reading and freeing counts of task ends by minute.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::PostgresQueue;
 use crate::error::ERRORS;
 use crate::sql::{Statements, get, int};
 
-/// How many counters one statement frees at most, and how many such statements one call makes. It does not depend on how many ends are freed: in
-/// a minute in which few end that are kept, many counters can come.
+/// The most counters that one statement frees, and the most such statements in one call. Both are independent
+/// of the number of ends that are freed, because a minute with few ends to keep may have many counters.
 const STEP_ROWS: i64 = 5_000;
 const MOST_STEPS: usize = 50;
 
@@ -33,14 +33,14 @@ pub(crate) fn page(
             let query = query.bind(number(*minute)).bind(kind).bind(i16::from(state.code()));
             query.bind(i16::from(*ran_bucket)).bind(i16::from(*waited_bucket))
         }
-        // Before the first of its minute: there is no state 0.
+        // This sorts before the first key of its minute, since there is no state 0.
         None => query.bind(number(minutes.start)).bind(Vec::<u8>::new()).bind(0_i16).bind(0_i16).bind(0_i16),
     };
     query.bind(number(minutes.end)).bind(i64::from(int(page.limit)))
 }
 
 impl PostgresQueue {
-    /// Frees the counters that are no longer kept: more than anybody counts in until the next call.
+    /// Frees counters that are no longer kept: more per call than are added until the next one.
     pub(crate) async fn purge_series(&self) -> Result<()> {
         for _ in 0..MOST_STEPS {
             let rows = self.fetch(purge(&self.inner.statements), Operation::Inspect).await?;
@@ -53,14 +53,14 @@ impl PostgresQueue {
     }
 }
 
-/// The statement that frees some of what is no longer kept, and answers how many rows.
+/// The statement that frees some counters that are no longer kept, and returns how many.
 fn purge(statements: &Statements) -> Query<'static, Postgres, PgArguments> {
-    // One more, as core's `first_minute_kept` has it.
+    // One minute more, like core's `first_minute_kept`.
     let kept = number(SERIES_KEPT.as_secs() / 60 + 1);
     statements.purge_series.query().bind(kept).bind(STEP_ROWS)
 }
 
-/// A counter from its columns.
+/// Reads a counter from its columns.
 pub(crate) fn read_cell(row: &PgRow) -> Result<SeriesCell> {
     let positive = |column| get::<i64>(row, column).map(i64::unsigned_abs);
     let small = |column| get::<i16>(row, column).map(|number| u8::try_from(number).unwrap_or(u8::MAX));

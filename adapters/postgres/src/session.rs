@@ -1,4 +1,4 @@
-//! Settings of each connection: the isolation level that the functions need, and limits in time.
+//! The settings of each connection: the isolation level that the functions need, and time limits.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr};
 
 use crate::config::Config;
 
-/// The server's limit is shorter than the client's by a tenth, or by this: then the client learns that nothing was changed, and
-/// the connection stays usable.
+/// The server's limit is shorter than the client's by a tenth, but at most by this much. So the client learns
+/// that nothing was changed, and the connection stays usable.
 const MAX_LEAD: Duration = Duration::from_secs(1);
 
-/// A server process, distinguishable from a later one with the same pid.
+/// A server process, which can be distinguished from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -20,8 +20,8 @@ pub(crate) struct Process {
 /// Settings of sessions and transactions.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// Whether connections belong to this handle alone. Behind a proxy that shares them, nothing may be set that others would
-    /// find.
+    /// Whether connections belong to this handle alone. Behind a proxy that shares them, no setting may be
+    /// made that others would find.
     is_exclusive: bool,
     limit_ms: u128,
 }
@@ -32,7 +32,7 @@ impl Session {
         Self { is_exclusive: config.notify, limit_ms: limit.as_millis().max(1) } // 0 would mean no limit
     }
 
-    /// Prepares a new connection, and returns the process that serves it, if that does not change.
+    /// Prepares a new connection. Returns the process that serves it, if that does not change.
     pub(crate) async fn begin(&self, conn: &mut PgConnection) -> Result<Option<Process>, sqlx::Error> {
         if !self.is_exclusive {
             return Ok(None);

@@ -19,7 +19,8 @@ use crate::successors::EncodedSuccessor;
 use crate::token::{Proof, bind_proofs};
 
 impl PostgresQueue {
-    /// One statement per kind, each in a transaction of its own: settlements are independent of each other.
+    /// Settles with one statement per kind, each in a transaction of its own, since settlements are
+    /// independent of each other.
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let mut batch = SettlementBatch::new(settlements, &self.inner.config);
         for kind in Kind::ALL {
@@ -60,7 +61,8 @@ impl PostgresQueue {
         Ok(done)
     }
 
-    /// Settles each that stores something by itself, and the others together, so that what cannot be stored harms nothing else.
+    /// Settles each one that stores something alone, and the others together, so that what cannot be stored
+    /// affects nothing else.
     async fn settle_apart<'s>(
         &self,
         kind: Kind,
@@ -81,7 +83,7 @@ impl PostgresQueue {
         }
     }
 
-    /// Settles one whose successors are too much for one statement: in several, in one transaction.
+    /// Settles a delivery whose successors are too large for one statement: with several, in one transaction.
     async fn settle_in_parts(&self, kind: Kind, pending: &PendingSettlement<'_>) -> Result<Option<Vec<i32>>> {
         if self.is_closed() {
             return Err(ERRORS.closed(Operation::Settle));
@@ -111,7 +113,7 @@ impl PostgresQueue {
         Ok(done)
     }
 
-    /// Wakes pulls that wait for what settlements have made available.
+    /// Wakes pulls for what settlements have made available.
     pub(crate) fn hint_settled(&self, settled: &[PendingSettlement<'_>], advanced: i32) {
         let advanced = usize::try_from(advanced).unwrap_or(0);
         let is_felt = |pending: &&PendingSettlement<'_>| {
@@ -167,7 +169,7 @@ impl PostgresQueue {
         extensions.iter().map(outcome).collect()
     }
 
-    /// The leases that still hold, and whether their cancellation was requested.
+    /// Returns the leases that are still valid, and whether their cancellation was requested.
     async fn extend_by(&self, pending: Vec<(Proof, i64)>) -> Result<HashMap<(Uuid, Uuid), bool>> {
         if pending.is_empty() && !self.is_closed() {
             return Ok(HashMap::new());
@@ -180,24 +182,25 @@ impl PostgresQueue {
     }
 }
 
-/// The numbers of the settled ones, and how many groups advanced, from this column on.
+/// Reads the numbers of the settled ones, and how many groups advanced, starting at this column.
 pub(crate) fn read_settled(row: &PgRow, column: usize) -> Result<(Option<Vec<i32>>, i32)> {
     Ok((get(row, column)?, get::<Option<i32>>(row, column + 1)?.unwrap_or(0)))
 }
 
-/// Whether what one of these settlements stores may be why the server refused them all.
+/// Whether something that one of these settlements stores may be the reason why the server refused all of
+/// them.
 pub(crate) fn can_spoil(error: &Error, pending: &[PendingSettlement<'_>]) -> bool {
     is_refusal(error) && pending.iter().any(PendingSettlement::stores)
 }
 
-/// Whether the server refused what it was asked for, and may do something else: not where it could not be reached, was busy, or does
-/// not fit.
+/// Whether the server refused this request, but may accept another. That is not so if it could not be
+/// reached, was busy, or is incompatible.
 fn is_refusal(error: &Error) -> bool {
     use ErrorKind::{Corrupt, Full, Internal, InvalidInput, TooLarge};
     matches!(error.kind(), Full | TooLarge | InvalidInput | Corrupt | Internal)
 }
 
-/// Settling twice is harmless.
+/// A repetition is safe, since settling twice is harmless.
 pub(crate) fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Settle)
 }

@@ -11,7 +11,7 @@ use crate::sql::{Statements, int, millis};
 use crate::successors::{self, SuccessorColumns};
 use crate::token::{bind_proofs, bind_proofs_and_tids};
 
-/// The statement that settles these, and stores their successors and ends if they have any.
+/// The statement that settles these, and stores any successors and ends.
 pub(crate) fn together<'p>(
     statements: &Statements,
     kind: Kind,
@@ -35,7 +35,8 @@ pub(crate) fn together<'p>(
     }
 }
 
-/// The statement that settles one, and stores the first part of its successors; and the parts that are left.
+/// The statement that settles one delivery and stores the first part of its successors, and the remaining
+/// parts.
 pub(crate) fn in_parts<'p>(
     statements: &Statements,
     kind: Kind,
@@ -50,7 +51,7 @@ pub(crate) fn in_parts<'p>(
     (ends.bind(first.bind(query)), parts)
 }
 
-/// The statement that settles and stores successors, and ends if it is to, without these.
+/// The statement that settles and stores successors and, if `stores_ends`, ends, before those are bound.
 fn query_then<'p>(
     statements: &Statements,
     kind: Kind,
@@ -66,7 +67,7 @@ fn query_then<'p>(
     }
 }
 
-/// Binds the proofs of removals, and what they store, for the statement that pulls too.
+/// Binds the proofs of removals, and what they store, for the statement that also pulls.
 pub(crate) fn bind_exchange<'p>(
     query: Query<'static, Postgres, PgArguments>,
     pending: &'p [PendingSettlement<'p>],
@@ -116,7 +117,7 @@ fn headers<'p>(pending: &'p [PendingSettlement<'p>]) -> Vec<Option<&'p [u8]>> {
     pending.iter().map(|pending| pending.headers.as_deref()).collect()
 }
 
-/// In the order of the call, though the settlements are in another.
+/// Returns the successors in the order of the call, although the settlements are in another order.
 fn successor_columns<'p>(pending: &'p [PendingSettlement<'p>]) -> SuccessorColumns<'p> {
     let mut owners: Vec<_> = (1..).zip(pending).filter(|(_, pending)| pending.has_successors()).collect();
     owners.sort_unstable_by_key(|(_, pending)| pending.index);

@@ -1,4 +1,4 @@
-//! Settlements on their way to the server: sorted by what they ask for, with what they bring.
+//! Settlements, prepared for the server: sorted by kind, with what they bring.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use crate::token::Proof;
 /// The wire size of a proof and its tuple id, lengths included.
 const PROOF_BYTES: usize = 64;
 
-/// The kinds of settlements. All of one kind share a statement.
+/// The kinds of settlements. All settlements of a kind share a statement.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Remove,
@@ -27,7 +27,8 @@ impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Remove, Self::Release, Self::Move];
 }
 
-/// One settlement: the position of its answer, its proof, its headers, its successors and what is kept of its task, encoded.
+/// One settlement: the index of its result, its proof and, encoded, its headers, its successors and the end
+/// of its task.
 pub(crate) struct PendingSettlement<'s> {
     pub(crate) index: usize,
     pub(crate) proof: Proof,
@@ -42,12 +43,12 @@ impl PendingSettlement<'_> {
         !self.then.is_empty()
     }
 
-    /// Whether it stores something, which the server may refuse.
+    /// Whether it stores something that the server may refuse.
     pub(crate) fn stores(&self) -> bool {
         self.has_successors() || self.end.is_some()
     }
 
-    /// Whether its successors are too much for one statement.
+    /// Whether its successors are too large for one statement.
     pub(crate) fn is_large(&self) -> bool {
         successors::parts(&self.then).nth(1).is_some()
     }
@@ -57,13 +58,13 @@ impl PendingSettlement<'_> {
     }
 }
 
-/// Settlements in runs whose ends a statement can carry: nearly always one.
+/// Splits settlements into runs whose ends fit into a statement; there is nearly always only one.
 pub(crate) fn in_runs(mut pending: Vec<PendingSettlement<'_>>) -> Vec<Vec<PendingSettlement<'_>>> {
     let lengths: Vec<_> = runs(&pending, PendingSettlement::end_bytes).into_iter().map(<[_]>::len).collect();
     lengths.into_iter().map(|length| pending.drain(..length).collect()).collect()
 }
 
-/// Settlements by kind, each list ordered by id, so that no two calls wait for each other.
+/// Settlements by kind. Each list is ordered by id, so that no two calls wait for each other.
 #[derive(Default)]
 pub(crate) struct SettlementBatch<'s> {
     outcomes: Vec<Result<SettleOutcome>>,
@@ -73,7 +74,8 @@ pub(crate) struct SettlementBatch<'s> {
 }
 
 impl<'s> SettlementBatch<'s> {
-    /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
+    /// Prepares a batch. Every outcome is `Lost` until the server says otherwise. If a lease occurs twice,
+    /// only the first settlement can be valid.
     pub(crate) fn new(settlements: &'s [Settlement], config: &Config) -> Self {
         let mut batch =
             Self { outcomes: vec![Ok(SettleOutcome::Lost); settlements.len()], ..Self::default() };
@@ -108,7 +110,7 @@ impl<'s> SettlementBatch<'s> {
         }
     }
 
-    /// Those of a kind, which the batch then no longer has.
+    /// Takes the settlements of a kind out of the batch.
     pub(crate) fn take(&mut self, kind: Kind) -> Vec<PendingSettlement<'s>> {
         std::mem::take(self.list(kind))
     }
@@ -119,7 +121,7 @@ impl<'s> SettlementBatch<'s> {
         }
     }
 
-    /// Whether all settlements are removals that one statement can carry.
+    /// Whether all settlements are removals that fit into one statement.
     pub(crate) fn only_removes(&self) -> bool {
         self.releases.is_empty()
             && self.moves.is_empty()
@@ -143,12 +145,12 @@ impl<'s> SettlementBatch<'s> {
         self.outcomes
     }
 
-    /// All outcomes, as far as they were recorded.
+    /// Returns the outcomes that were recorded.
     pub(crate) fn outcomes(self) -> Vec<Result<SettleOutcome>> {
         self.outcomes
     }
 
-    /// Records which of these settlements are done, by their numbers from 1.
+    /// Records which of these settlements are done. The server numbers them from 1.
     pub(crate) fn record_answer(
         &mut self,
         pending: &[PendingSettlement<'_>],
@@ -194,7 +196,7 @@ fn encode_headers(action: &Action, id: MessageId) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The headers that [`encode_headers`] stored.
+/// Decodes the headers that [`encode_headers`] encoded.
 pub(crate) fn decode_headers(stored: &[u8]) -> Result<Headers> {
     let decoded = Envelope::decode(&anyqueue::Bytes::copy_from_slice(stored))?;
     Ok(decoded.into_message("").headers().clone())

@@ -1,4 +1,5 @@
-//! The statements of a handle: calls of the functions in its schema. The schema's name is checked and quoted only here.
+//! The statements of a handle: calls of the functions in its schema. The schema's name is checked and quoted
+//! only here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use sqlx::{Arguments, AssertSqlSafe, Decode, Postgres, Row, Type};
 
 use crate::error::{ERRORS, classify};
 
-/// The longest name of a schema, in bytes: the channel of its notifications is named after it.
+/// The longest name of a schema in bytes. The channel of its notifications is named after it.
 const MAX_SCHEMA_BYTES: usize = 40;
 
 /// The most arguments of a statement.
@@ -18,7 +19,7 @@ const MAX_ARGUMENTS: usize = 13;
 /// The additional wire size of names and array headers.
 const FRAME_BYTES: usize = 256;
 
-/// A schema's name, safe to be put between double quotes.
+/// A schema's name that can safely be put between double quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schema(Arc<str>);
 
@@ -87,20 +88,22 @@ macro_rules! statements {
 const COLUMNS: &str =
     "SELECT part, id, lane, pos, deliveries, age, headers, body, place, NULL::integer[], looked_us";
 const PULL: &str = "FROM {schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-/// The columns of a pull, in the row of what was settled.
+/// Empty columns of a pull, for the row with the settlements.
 const NO_MESSAGE: &str = "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea";
-/// The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
+/// Do not wait for the disk. If the server crashes and loses a claim, its messages are delivered again.
 const NO_WAIT: &str = ", set_config('synchronous_commit', 'off', true)";
 
-/// A pull of whole groups, with the number of the argument that says how many members. It answers the order of the deliveries too.
+/// A pull of whole groups. `members` is the number of the argument for the members of a group. It also
+/// returns the order of the deliveries.
 fn pull_whole(members: u8) -> String {
     format!("{COLUMNS}, number FROM {{schema}}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9, ${members})")
 }
 
-/// The owner, state, time to be kept for, rank, body, result, kind, and times of ends.
+/// The columns of ends: owner, state, time to keep, rank, body, result, kind, and two durations.
 const END_COLUMNS: u8 = 9;
 
-/// Stores and counts ends beside what settles: the arguments from this number on, after those that begin with the partitions and ids of the messages.
+/// Stores and counts ends in a statement that settles. Their arguments begin with number `first`; those with
+/// the partitions and ids of the messages begin with `proofs`.
 fn ends(proofs: u8, first: u8) -> String {
     let columns: Vec<_> = (first..first + END_COLUMNS).map(|number| format!("${number}")).collect();
     format!(", {{schema}}.end_tasks(e.done, ${proofs}, ${}, {}) s", proofs + 1, columns.join(", "))
@@ -135,7 +138,7 @@ fn move_then(ends: &str) -> String {
     )
 }
 
-/// What is set aside is in a state of its own here, and due when it will be once that is over.
+/// A disabled message has a state of its own here. It is due when it will be once it is enabled.
 const BROWSE: &str = "SELECT id, CASE WHEN due = 'infinity' THEN 4 ELSE state END::smallint, coalesce(until, due) > statement_timestamp(),
     deliveries, clock_timestamp() - pushed_at, headers, body,
     CASE WHEN due = 'infinity' THEN due_then ELSE due END - statement_timestamp()
@@ -143,7 +146,7 @@ const BROWSE: &str = "SELECT id, CASE WHEN due = 'infinity' THEN 4 ELSE state EN
     WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND";
 
 statements! {
-    // Stores nothing where the partition is not there yet, and fails where an id is.
+    // Stores nothing if the partition does not exist yet, and fails if an id exists.
     push_plain = "INSERT INTO {schema}.message (id, part, lane, pos, state, pushed_at, body)
         SELECT g.id, p.part, g.lane + {schema}.first_lane($2), p.place + g.n, 0, p.now, g.body
         FROM (
@@ -172,7 +175,7 @@ statements! {
     give_back = "SELECT done, advanced FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     move_end = &format!("SELECT e.done, e.advanced FROM {{schema}}.move($1, $2, $3, $4, $5, $6) e{}", ends(1, 7));
-    // What settles answers first, and its answer says whose successors are stored then.
+    // What settles runs first, and its result says whose successors are stored then.
     remove_then = &remove_then("");
     remove_end = &format!("SELECT e.done, e.advanced FROM {{schema}}.remove($1, $2, $3, $4) e{}", ends(1, 5));
     remove_then_end = &remove_then(&ends(1, 16));
@@ -185,7 +188,7 @@ statements! {
     take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
     cancel = "SELECT gone, held, busy, advanced FROM {schema}.cancel_counted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     record_ended = "SELECT {schema}.record_counted($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-    // Facts of tasks that go on are no ends, and not counted.
+    // Facts about unfinished tasks are not ends, so they are not counted.
     record_facts = "SELECT {schema}.record_ended($1, $2, $3, $4, $5, $6, $7)";
     ended_page = "SELECT id, ended_at, expires_at, body FROM {schema}.ended_page($1, $2, $3, $4, $5, $6)";
     count_ended = "SELECT {schema}.count_ended($1, $2, $3, $4, $5)";
@@ -195,7 +198,7 @@ statements! {
         FROM {schema}.series WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1)
             AND (minute, kind, state, ran_bucket, waited_bucket) > ($2, $3, $4, $5, $6) AND minute < $7
         GROUP BY minute, kind, state, ran_bucket, waited_bucket ORDER BY minute, kind, state, ran_bucket, waited_bucket LIMIT $8";
-    // The last minute before those that are kept is the client's to say, the present one is not.
+    // How many minutes are kept is determined by the client, the current minute by the server.
     purge_series = "WITH freed AS (
             DELETE FROM {schema}.series WHERE ctid = ANY (ARRAY(
                 SELECT ctid FROM {schema}.series WHERE minute < (SELECT {schema}.ended_now() / 60000 - $1) ORDER BY minute LIMIT $2 FOR UPDATE SKIP LOCKED))
@@ -212,7 +215,8 @@ statements! {
     set_paused = "SELECT {schema}.set_paused($1, $2, $3)";
     is_paused = "SELECT CASE WHEN $2 THEN dead_paused ELSE paused END FROM {schema}.partition WHERE name = $1";
     partitions = "SELECT name FROM {schema}.partition WHERE (used OR paused) AND name > $1 ORDER BY name LIMIT $2";
-    // Of a partition, and all dead letters. Or of dead letters, which have no dead letters.
+    // Of a partition and all its dead letters, or only of dead letters, which have no dead letters of their
+    // own.
     counts = "SELECT
         (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0 AND lane >= p.lane AND lane < p.lane + 100)
             + (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 3 AND NOT $2),
@@ -232,7 +236,8 @@ statements! {
         FROM (SELECT max(clock_timestamp() - xact_start) AS age FROM pg_stat_activity
               WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend') a
         LEFT JOIN pg_stat_user_tables t ON t.relid = to_regclass('{schema}.message')";
-    // From one pair of partition and lane that has something ready to the next, whatever number of others there are.
+    // Goes from each pair of partition and lane that has ready messages to the next, however many other pairs
+    // there are.
     oldest_ready = "WITH RECURSIVE first AS (
             (SELECT m.part, m.lane, m.pushed_at FROM {schema}.message m WHERE m.state = 0 ORDER BY m.part, m.lane, m.pos LIMIT 1)
             UNION ALL
@@ -247,17 +252,17 @@ statements! {
     notify = "SELECT pg_notify($1, p) FROM unnest($2) AS p, set_config('synchronous_commit', 'off', true)";
 }
 
-/// A column's value.
+/// Returns the value of a column.
 pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, column: usize) -> Result<T> {
     row.try_get(column).map_err(classify)
 }
 
-/// Whole milliseconds, rounded up: nothing timed may come early.
+/// Converts to whole milliseconds. Rounds up, so that nothing timed is early.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// A count or a limit for the server.
+/// Converts a count or a limit for the server.
 pub(crate) fn int(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) known_partitions: Mutex<HashSet<PartitionId>>,
     pub(crate) hint_sender: HintSender,
     pub(crate) end_watches: Arc<EndWatches>,
-    /// Cancelled when somebody waits for the first time.
+    /// Cancelled when a pull waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
     tasks: TaskTracker,
@@ -80,7 +80,7 @@ impl PostgresQueue {
     /// [`backend`](crate::backend), and prepares the schema.
     ///
     /// # Errors
-    /// As [`PostgresBuilder::open`].
+    /// Those of [`PostgresBuilder::open`].
     pub async fn open(url: &str) -> Result<Self> {
         Self::builder(url)?.open().await
     }

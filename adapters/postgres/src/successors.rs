@@ -1,4 +1,4 @@
-//! Successors, as columns of the statement that ends the deliveries they follow.
+//! Successors, as columns of the statement that ends their deliveries.
 
 use anyqueue::adapter::{Hint, Settlement, Successor};
 use anyqueue::{PartitionId, Result};
@@ -12,7 +12,7 @@ use crate::encoded::EncodedMessage;
 use crate::limits::BATCH_BYTES;
 use crate::sql::{int, millis};
 
-/// A successor that is within the limits, and where it goes.
+/// An encoded successor that is within the limits, and its partition.
 #[derive(Debug)]
 pub(crate) struct EncodedSuccessor<'s> {
     partition: &'s PartitionId,
@@ -33,14 +33,15 @@ pub(crate) fn encode<'s>(settlement: &'s Settlement, config: &Config) -> Result<
 }
 
 impl EncodedSuccessor<'_> {
-    /// What pulls that wait for it are told.
+    /// Returns the hint for pulls that wait for it.
     pub(crate) fn hint(&self) -> (&PartitionId, Hint) {
         let delay = self.message.delay;
         (self.partition, if delay.is_zero() { Hint::ready(1) } else { Hint::due(delay) })
     }
 }
 
-/// The successors of one settlement in parts that a statement can carry: nearly always one.
+/// Splits the successors of one settlement into parts that fit into a statement; there is nearly always only
+/// one.
 pub(crate) fn parts<'a, 's>(
     mut successors: &'a [EncodedSuccessor<'s>],
 ) -> impl Iterator<Item = &'a [EncodedSuccessor<'s>]> {
@@ -50,21 +51,21 @@ pub(crate) fn parts<'a, 's>(
             bytes += successor.message.body.len();
             bytes <= BATCH_BYTES
         });
-        // One that is larger by itself goes all the same.
+        // A message that is larger by itself is sent nevertheless.
         let (part, rest) = successors.split_at_checked(fits.count().max(1))?;
         successors = rest;
         Some(part)
     })
 }
 
-/// Successors of some settlements, as columns. A column that none needs is empty.
+/// The successors of some settlements, as columns. A column that none of them needs is empty.
 #[derive(Default)]
 pub(crate) struct SuccessorColumns<'a> {
     settlements: i32,
-    /// Of their partitions, sorted.
+    /// The names of their partitions, sorted.
     names: Vec<&'a str>,
     owners: Vec<i32>,
-    /// The numbers of their partitions' names, from 1.
+    /// For each successor, the number of its partition's name, from 1.
     to: Vec<i32>,
     ids: Vec<Uuid>,
     lanes: Vec<i16>,
@@ -77,7 +78,7 @@ pub(crate) struct SuccessorColumns<'a> {
 }
 
 impl<'a> SuccessorColumns<'a> {
-    /// Those of so many settlements, each list with the number of its settlement, from 1.
+    /// Columns for this many settlements. Each list has the number of its settlement, from 1.
     pub(crate) fn of(
         settlements: i32,
         lists: impl Iterator<Item = (i32, &'a [EncodedSuccessor<'a>])> + Clone,

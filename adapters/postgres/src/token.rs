@@ -11,10 +11,12 @@ use uuid::Uuid;
 const SECRET_BYTES: usize = 16;
 const PART_BYTES: usize = 4;
 
-/// Where a row was when it was claimed (PostgreSQL's `tid`): the fastest way to it, if it is still there.
+/// The position of a row when it was claimed (PostgreSQL's `tid`). It is the fastest way to the row, if that
+/// is still there.
 ///
-/// The server sends four bytes for the page and two for the row in it. It is sent back as text: sqlx would ask the server about a
-/// type that it does not know, which loses a statement that is not prepared permanently.
+/// The server sends four bytes for the page and two for the row within it. It is sent back as text, because
+/// sqlx would ask the server about a type that it does not know, and then loses a statement that is not
+/// prepared permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TupleId {
     page: u32,
@@ -22,7 +24,7 @@ pub(crate) struct TupleId {
 }
 
 impl TupleId {
-    /// `None` if it has the wrong length.
+    /// Returns `None` if it has the wrong length.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (page, row) = bytes.split_at_checked(4)?;
         Some(Self {
@@ -62,7 +64,7 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// A token of another form proves nothing.
+    /// Returns `None` for a token of another form, which proves nothing.
     pub(crate) fn of(lease: &Lease) -> Option<Self> {
         let (secret, rest) = lease.token.as_bytes().split_at_checked(SECRET_BYTES)?;
         let (part, tid) = rest.split_at_checked(PART_BYTES)?;
@@ -75,7 +77,8 @@ impl Proof {
     }
 }
 
-/// The token of a claim. It also contains what finds the row, so that no settlement must look it up by its partition's name.
+/// Returns the token of a claim. It also contains what locates the row, so that no settlement has to look up
+/// its partition by name.
 pub(crate) fn token(secret: Uuid, part: i32, tid: TupleId) -> Token {
     let TupleId { page, row } = tid;
     Token::from_bytes(
@@ -83,7 +86,7 @@ pub(crate) fn token(secret: Uuid, part: i32, tid: TupleId) -> Token {
     )
 }
 
-/// Binds the partitions, the ids and the secrets.
+/// Binds the partitions, ids and secrets.
 pub(crate) fn bind_proofs(
     query: Query<'static, Postgres, PgArguments>,
     proofs: impl Iterator<Item = Proof>,
@@ -97,7 +100,7 @@ pub(crate) fn bind_proofs(
     query.bind(parts).bind(ids).bind(secrets)
 }
 
-/// The same, and the tuple ids.
+/// Binds the same, and the tuple ids.
 pub(crate) fn bind_proofs_and_tids(
     query: Query<'static, Postgres, PgArguments>,
     proofs: impl Iterator<Item = Proof> + Clone,

@@ -1,9 +1,10 @@
-//! How much is prefetched. What no pull comes for in time is requeued for other consumers. The server counts that as a delivery,
-//! so it must not happen often: each time less is prefetched, and kept longer.
+//! How much is prefetched. Messages that no pull takes in time are requeued for other consumers. The server
+//! counts that as a delivery, so it must not happen often: each time it does, less is prefetched and kept
+//! longer.
 
 use std::time::Duration;
 
-/// How long a prefetched message first waits for a pull.
+/// How long a prefetched message waits for a pull at first.
 const MIN_HOLD_TIME: Duration = Duration::from_secs(1);
 /// How long it waits at most.
 const MAX_HOLD_TIME: Duration = Duration::from_secs(16);
@@ -30,12 +31,12 @@ impl AdaptivePrefetch {
         self.hold_time
     }
 
-    /// Pulls took this many messages.
+    /// Records that pulls took this many messages.
     pub(crate) fn record_taken(&mut self, messages: usize) {
         self.taken = self.taken.saturating_add(messages);
     }
 
-    /// This many messages were left when their time was over.
+    /// Records that this many messages were left when their time was over.
     pub(crate) fn record_unused(&mut self, left: usize) {
         if left > 0 {
             self.credit = self.taken.clamp(1, self.max.max(1));
@@ -44,7 +45,8 @@ impl AdaptivePrefetch {
         self.taken = 0;
     }
 
-    /// The prefetch of the next consumer: higher than the last, since all of that was taken.
+    /// Returns the prefetch of the next consumer, which is higher than that of the last one, since all of
+    /// that was taken.
     pub(crate) fn next_credit(&mut self) -> usize {
         let credit = self.credit;
         self.credit = (credit * 2).min(self.max);

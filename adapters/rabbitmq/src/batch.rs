@@ -1,11 +1,11 @@
-//! Positions of items in a batch that is split by partition and answered in order.
+//! The indexes of items in a batch that is split by partition and answered in order.
 
 use std::collections::HashMap;
 
 use anyqueue::PartitionId;
 use anyqueue::adapter::Lease;
 
-/// The positions of leases in their batch, by partition, in order.
+/// Returns the indexes of leases in their batch, by partition, in order.
 pub(crate) fn by_partition<'l>(
     leases: impl Iterator<Item = &'l Lease>,
 ) -> Vec<(&'l PartitionId, Vec<usize>)> {
@@ -23,7 +23,7 @@ pub(crate) fn by_partition<'l>(
     found
 }
 
-/// Puts an answer at its position.
+/// Puts an answer at its index.
 pub(crate) fn put<T>(answers: &mut [T], index: usize, answer: T) {
     if let Some(slot) = answers.get_mut(index) {
         *slot = answer;

@@ -1,4 +1,4 @@
-//! What this backend can do.
+//! What this backend declares about itself.
 
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use crate::limits::PRIORITY_LEVELS;
 /// The most messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-/// Concurrent push calls. The server flushes to disk whatever has arrived meanwhile, so one call with the messages of many tasks
-/// is answered as fast as several calls with a part each, and costs the server less.
+/// The number of concurrent push calls. The server flushes everything to disk that has arrived meanwhile. So
+/// one call with the messages of many tasks is answered as fast as several calls with a part each, and costs
+/// the server less.
 const PUSH_CALLS: usize = 1;
-/// Concurrent settle calls: one of them can be waiting until copies are confirmed.
+/// The number of concurrent settle calls, since one of them can be waiting until copies are confirmed.
 const SETTLE_CALLS: usize = 2;
-/// How late anything timed may be, because of timers, the network and the server's queues.
+/// How late anything timed may be because of timers, the network and the server's queues.
 const SLACK: Duration = Duration::from_millis(300);
-/// From a confirmed push to the delivery to a waiting consumer.
+/// The time from a confirmed push to the delivery to a waiting consumer.
 const WAKE_LATENCY: Duration = Duration::from_millis(100);
 /// A delivery ends this long before the server's limit, which the server checks once a minute.
 const HOLD_MARGIN: Duration = Duration::from_secs(30);
@@ -32,7 +33,8 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
     let delay = DelayCapability { max: delay_queues::MAX_DELAY, granularity: delay_queues::STEP };
     let coalesce = |in_flight| Coalesce { in_flight, linger: Duration::ZERO, across_partitions: true };
     let hold = config.consumer_timeout.saturating_sub(HOLD_MARGIN).max(config.consumer_timeout / 2);
-    // A quorum queue writes to disk before it confirms. A classic one may confirm a little earlier: it flushes in batches.
+    // A quorum queue writes to disk before it confirms. A classic one flushes in batches, so it may confirm a
+    // little earlier.
     let push = if is_quorum { DurabilityLevel::PowerLoss } else { DurabilityLevel::ProcessCrash };
     let overfetch = if config.prefetch > 0 { config.prefetch } else { 1 };
     Capabilities {
@@ -40,7 +42,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         // A claim lives as long as its channel.
         durability: Durability { push, claim: DurabilityLevel::None, settle: push },
         unique_ids: false,
-        // With the next pull, or a moment after the last one: see the crate's documentation.
+        // They are sent with the next pull, or a moment after the last one; see the crate's documentation.
         settle_confirm: SettleConfirm::Sent,
         priority_levels: PRIORITY_LEVELS,
         priority: PriorityDiscipline::Strict,
@@ -94,9 +96,10 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         },
         slack: SLACK,
         wake_latency: WAKE_LATENCY,
-        // Where several levels are in use, one message of each can come while a pull waits for one.
+        // If several levels are in use, one message of each can arrive while a pull waits for one.
         overfetch: overfetch * u32::from(PRIORITY_LEVELS) - u32::from(config.prefetch == 0),
-        // Settlements go to the partition's task alone, and a strict pull takes the server a moment: they must not wait for it.
+        // Settlements go only to the partition's task, and must not wait for a strict pull, which takes the
+        // server a moment.
         exchange: config.prefetch > 0,
         coalesce_push: coalesce(PUSH_CALLS),
         coalesce_settle: coalesce(SETTLE_CALLS),

@@ -14,11 +14,11 @@ use crate::token::Tag;
 pub(crate) enum Command {
     /// Pulls.
     Pull(WaitingPull),
-    /// Wakes the task: a pull was asked to end early.
+    /// Wakes the task, because a pull was asked to end early.
     Stop,
-    /// Settles deliveries; the answers are in the same order.
+    /// Settles deliveries. The answers are in the same order.
     Settle(Vec<(MessageId, Tag, Disposition)>, oneshot::Sender<Vec<Settled>>),
-    /// Ends a delivery that was kept for its settlement; answers whether it was still held.
+    /// Ends a delivery that was kept for its settlement. The answer says whether it was still held.
     End(Tag, Ending, oneshot::Sender<bool>),
     /// Asks which of these deliveries are held.
     Holds(Vec<(MessageId, Tag)>, oneshot::Sender<Vec<bool>>),
@@ -35,18 +35,18 @@ pub(crate) enum Disposition {
     Ack,
     /// Puts it back at the front of its queue.
     Requeue,
-    /// Keeps it until what its settlement stores is published.
+    /// Keeps it until everything that its settlement stores is published.
     Keep,
-    /// The same, for a copy of it.
+    /// Does the same as `Keep`, for a settlement that stores a copy of it.
     Copy,
 }
 
 /// How a delivery that was kept ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
-    /// All is published: it is acknowledged.
+    /// Everything is published: it is acknowledged.
     Ack,
-    /// All is published: it goes back to the front of its queue.
+    /// Everything is published: it goes back to the front of its queue.
     Requeue,
     /// Something could not be published: it is held as before.
     Hold,
@@ -56,7 +56,8 @@ pub(crate) enum Ending {
 pub(crate) enum Settled {
     Done,
     Lost,
-    /// The caller must publish what its settlement stores and say by [`Command::End`] how it ends. With the record, for a copy.
+    /// The caller must publish what its settlement stores, and then send [`Command::End`] with the way in
+    /// which it ends. Contains the record, if a copy is stored.
     Kept(Tag, Option<Box<Record>>),
 }
 
@@ -64,13 +65,13 @@ pub(crate) enum Settled {
 pub(crate) struct WaitingPull {
     pub(crate) max: usize,
     pub(crate) until: Instant,
-    /// It has not looked for messages yet.
+    /// Whether it has not looked for messages yet.
     pub(crate) fresh: bool,
-    /// It must not miss what is ready, whatever that costs.
+    /// Whether it must not miss a ready message, whatever that costs.
     pub(crate) is_thorough: bool,
-    /// Its channel broke once, and it is tried again.
+    /// Whether its channel broke once, and it is being tried again.
     pub(crate) is_retried: bool,
-    /// Is cancelled when nobody waits any more.
+    /// Cancelled when the messages are not wanted any more.
     pub(crate) stop: CancellationToken,
     pub(crate) reply: oneshot::Sender<Result<Claim>>,
 }
@@ -82,7 +83,7 @@ impl WaitingPull {
     }
 }
 
-/// Deliveries on their way to a pull. If nobody takes them, they are requeued.
+/// Deliveries on their way to a pull. If the pull does not take them, they are requeued.
 pub(crate) struct Claim {
     deliveries: Vec<RawDelivery>,
     back: mpsc::Sender<Command>,

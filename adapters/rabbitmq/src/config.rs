@@ -85,38 +85,40 @@ impl RabbitMqBuilder {
         self
     }
 
-    /// How many messages of each level of a partition may be prefetched for later pulls, for speed. Other clients cannot get them
-    /// meanwhile. They are released when nobody has pulled for a second, or for longer if that happens often. At most 10 000.
-    /// Default: 0, which means strict pulls without prefetching. URL: `prefetch=256`.
+    /// How many messages of each level of a partition may be prefetched for later pulls, for speed. Other
+    /// clients cannot get them in the meantime. They are released when no pull has come for a second, or for
+    /// longer if that happens often. At most 10 000. Default: 0, which means strict pulls without
+    /// prefetching. URL: `prefetch=256`.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.0.prefetch = messages;
         self
     }
 
-    /// How old a quorum queue must be before a push to it returns, at most a minute. With 0 a push returns as soon as the server
-    /// confirms. A single node that is killed loses the messages of a queue that is younger than a second; one of those that delayed
-    /// messages pass can then keep all that comes to it later. Default: 2 s. URL: `queue_age=2s`.
+    /// How old a quorum queue must be before a push to it returns, at most a minute. With 0 a push returns as
+    /// soon as the server confirms it. If a single node is killed, it loses the messages of queues that are
+    /// younger than a second, and a queue of that age that delayed messages pass through can get stuck.
+    /// Default: 2 s. URL: `queue_age=2s`.
     pub fn queue_age(mut self, age: Duration) -> Self {
         self.0.queue_age = age;
         self
     }
 
-    /// The clock of this client, for tests with a wrong one. Ages use the clocks of pusher and puller; delays and leases use the
-    /// server's. Default: the host's.
+    /// The clock of this client, for tests with a wrong clock. Ages use the clocks of pusher and puller;
+    /// delays and leases use the server's. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self
     }
 
-    /// How long making a connection may take, at most an hour. Several nodes share the time equally. Default: 5 s. URL:
-    /// `connect_timeout=5s`.
+    /// How long opening a connection may take, at most an hour. Several nodes share the time equally.
+    /// Default: 5 s. URL: `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.0.connect_timeout = timeout;
         self
     }
 
-    /// How long the server may take to answer, at most an hour. A push also waits this long while the broker takes no messages
-    /// because it is out of memory or disk. Default: 10 s. URL: `call_timeout=10s`.
+    /// How long the server may take to answer, at most an hour. A push also waits this long while the broker
+    /// accepts no messages because it is out of memory or disk. Default: 10 s. URL: `call_timeout=10s`.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.0.call_timeout = timeout;
         self
@@ -129,9 +131,9 @@ impl RabbitMqBuilder {
         self
     }
 
-    /// The server's `consumer_timeout`, which a client cannot ask for: how long a consumer may hold a message before the server
-    /// closes the channel. Deliveries are held for a little less. From 1 min to 30 days. Default: 30 min, as the server's. URL:
-    /// `consumer_timeout=30m`.
+    /// The server's `consumer_timeout`, which a client cannot query: how long a consumer may hold a message
+    /// before the server closes the channel. Deliveries are held for a little less. From 1 min to 30 days.
+    /// Default: 30 min, like the server's. URL: `consumer_timeout=30m`.
     pub fn consumer_timeout(mut self, timeout: Duration) -> Self {
         self.0.consumer_timeout = timeout;
         self
@@ -216,7 +218,7 @@ impl Config {
         1 + self.nodes.len()
     }
 
-    /// The address of one of them.
+    /// The address of one node.
     pub(crate) fn node(&self, index: usize) -> AMQPUri {
         let mut uri = self.uri.clone();
         if let Some((host, port)) = index.checked_sub(1).and_then(|index| self.nodes.get(index)) {

@@ -18,7 +18,7 @@ use crate::link::{Link, channel, within};
 use crate::names::{LevelQueue, Names};
 use crate::topology::{bind, count, declare_shared};
 
-/// Where announcements go.
+/// The channel to which announcements are sent.
 pub(crate) type Announcements = mpsc::Sender<LevelQueue>;
 
 /// Opens channels for consumers.
@@ -51,7 +51,7 @@ impl ConsumerConnection {
         self.config.call_timeout
     }
 
-    /// Opens a channel. Queues that are declared from now on will be announced.
+    /// Opens a channel. Queues that are declared from now on are announced.
     pub(crate) async fn channel(&self) -> Result<(Arc<Connection>, Channel)> {
         let conn = {
             let mut current = self.session.lock().await;
@@ -76,7 +76,8 @@ impl ConsumerConnection {
 
     async fn listen(&self, conn: &Connection) -> Result<(Channel, Consumer)> {
         let channel = conn.create_channel().await.map_err(classify)?;
-        // Sent together, since the first pull waits for it. An empty queue name means the queue that the channel declared last.
+        // All requests are sent together, since the first pull waits for the answers. An empty queue name
+        // means the queue that the channel declared last.
         let options =
             QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
         let declaring = channel.queue_declare("".into(), options, FieldTable::default());
@@ -96,8 +97,8 @@ impl ConsumerConnection {
         Ok((channel, consumer))
     }
 
-    /// Those of these queues that exist, with the number of ready messages in each. Tries one after the other, since asking for a
-    /// missing queue closes the channel.
+    /// Returns those of these queues that exist, with the number of ready messages in each. They are tried
+    /// one after the other, since asking for a missing queue closes the channel.
     pub(crate) async fn try_all(&self, level_queues: Vec<LevelQueue>) -> Result<Vec<(LevelQueue, u64)>> {
         let mut found = Vec::new();
         for level_queue in level_queues {
@@ -114,7 +115,7 @@ impl ConsumerConnection {
         Ok(found)
     }
 
-    /// How many messages are ready in these queues. Queues that were removed count as empty.
+    /// Returns how many messages are ready in these queues. Queues that were removed count as empty.
     pub(crate) async fn count(&self, level_queues: Vec<LevelQueue>) -> Result<u64> {
         let (_conn, channel) = self.channel().await?;
         let counts =
@@ -146,7 +147,7 @@ impl Session {
     }
 }
 
-/// Forwards announcements until the connection ends. The flag then tells that announcements are missed.
+/// Forwards announcements until the connection ends. Then the flag says that announcements are missed.
 async fn forward(mut consumer: Consumer, announcements: Announcements, is_listening: Arc<AtomicBool>) {
     while let Some(Ok(delivery)) = consumer.next().await {
         let level_queue = std::str::from_utf8(&delivery.data).ok().and_then(LevelQueue::from_routing_word);

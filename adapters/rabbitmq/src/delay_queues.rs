@@ -1,16 +1,17 @@
 //! Delayed messages pass through queues where they expire after a fixed time.
 //!
-//! A delay is a number of steps. Written in base 16, each digit except zero names a queue that the message passes: digit `d` of
-//! stage `s` holds it for `d` × 16^s steps. All messages of a queue have the same time to live, so none waits behind one with a
-//! longer delay. Queues are declared only when a delay needs them.
+//! A delay is a number of steps. Written in base 16, each digit except zero names a queue that the message
+//! passes through: digit `d` of stage `s` holds it for `d` × 16^s steps. All messages of a queue have the
+//! same time to live, so none waits behind one with a longer delay. Queues are declared only when a delay
+//! needs them.
 
 use std::time::Duration;
 
 use crate::names::{LevelQueue, Names};
 
-/// Delays are rounded up to this.
+/// Delays are rounded up to a multiple of this.
 pub(crate) const STEP: Duration = Duration::from_millis(100);
-/// The number of stages; they count from 0.
+/// The number of stages, which are numbered from 0.
 const STAGES: u32 = 7;
 const BITS: u32 = 4;
 const DIGIT: u32 = (1 << BITS) - 1;
@@ -42,7 +43,7 @@ impl DelayQueue {
     }
 }
 
-/// The steps of a delay, rounded up.
+/// Returns the number of steps of a delay, rounded up.
 pub(crate) fn steps(delay: Duration) -> u32 {
     let steps = delay.min(MAX_DELAY).as_nanos().div_ceil(STEP.as_nanos());
     u32::try_from(steps).unwrap_or(u32::MAX)
@@ -52,19 +53,19 @@ fn digit(steps: u32, stage: u32) -> u32 {
     (steps >> (BITS * stage)) & DIGIT
 }
 
-/// The first stage of a message with this many steps, which must not be zero.
+/// Returns the first stage of a message with this many steps, which must not be zero.
 pub(crate) fn first_stage(steps: u32) -> u32 {
     steps.max(1).ilog2() / BITS
 }
 
-/// The queues that a message with this many steps passes.
+/// Returns the queues that a message with this many steps passes through.
 pub(crate) fn queues_for(steps: u32) -> impl Iterator<Item = DelayQueue> {
     (0..STAGES)
         .map(move |stage| DelayQueue { stage, digit: digit(steps, stage) })
         .filter(|queue| queue.digit > 0)
 }
 
-/// The routing key: a digit for each stage from the highest down, and the level's queue.
+/// Returns the routing key: a digit for each stage, from the highest down, and the level's queue.
 pub(crate) fn routing_key(steps: u32, level_queue: &LevelQueue) -> String {
     let digits = (0..STAGES).rev().map(|stage| format!("{:x}.", digit(steps, stage)));
     digits.chain([level_queue.routing_word()]).collect()

@@ -1,4 +1,4 @@
-//! Errors of RabbitMQ and its client, as kind and retry class.
+//! Errors of RabbitMQ and its client, with their kinds and retry classes.
 
 use anyqueue::adapter::Errors;
 use anyqueue::{Error, ErrorKind, RetryClass};
@@ -9,12 +9,12 @@ pub(crate) const NAME: &str = "rabbitmq";
 
 pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
-/// The same error, for a call that may have taken effect.
+/// Returns the same error, for a call that may have taken effect.
 pub(crate) fn uncertain(error: Error) -> Error {
     if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::MayDuplicate) }
 }
 
-/// The server did not answer in time.
+/// The error for a server that did not answer in time.
 pub(crate) fn timed_out() -> Error {
     ERRORS
         .error(ErrorKind::TimedOut, "the server did not answer in time; the next call makes a new connection")
@@ -22,24 +22,25 @@ pub(crate) fn timed_out() -> Error {
 
 const MISSING: &str = "the queue does not exist any more: ";
 
-/// Whether the server has no queue of this name. A queue whose node is down is a different error.
+/// Whether the error says that the server has no such queue. A queue whose node is down is a different error.
 pub(crate) fn is_missing(error: &Error) -> bool {
     error.message().starts_with(MISSING)
 }
 
 const LOCKED: &str = "another client has it exclusively: ";
 
-/// Whether another client has an exclusive queue of this name.
+/// Whether the error says that another client has an exclusive queue of this name.
 pub(crate) fn is_locked(error: &Error) -> bool {
     error.message().starts_with(LOCKED)
 }
 
-/// A queue that this client has exclusively itself: the server would let it have that twice.
+/// The error for a queue that this connection itself holds exclusively. The server would let it declare the
+/// queue again.
 pub(crate) fn locked_here(queue: &str) -> Error {
     ERRORS.error(ErrorKind::Unavailable, format!("{LOCKED}{queue}, which this client is just making"))
 }
 
-/// A permission of the user. The server does not tell which one is missing.
+/// A permission of the user. The server does not say which one is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Right {
     Configure,
@@ -72,7 +73,7 @@ impl Right {
     }
 }
 
-/// Classifies an error of the client. Repeats the server's own words, which contain no credentials.
+/// Classifies an error of the client. Includes the server's own words, which contain no credentials.
 pub(crate) fn classify(cause: lapin::Error) -> Error {
     let classed = match cause.kind() {
         lapin::ErrorKind::ProtocolError(refusal) => by_code(refusal.kind(), refusal.get_message().as_str()),

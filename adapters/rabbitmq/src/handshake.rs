@@ -1,5 +1,5 @@
-//! The server's handshake: it tells its product and version before anybody logs in. The client does not expose that, so it takes
-//! a connection of its own.
+//! The server's handshake, in which it reports its product and version before any login. The client does not
+//! expose it, so this takes a separate connection.
 
 use anyqueue::{ErrorKind, Health, Result};
 use futures_util::{AsyncReadExt, AsyncWriteExt};
@@ -9,17 +9,17 @@ use lapin::uri::AMQPUri;
 use crate::error::{ERRORS, classify};
 
 const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
-/// Type, channel and size.
+/// The size of a frame's type, channel and length.
 const FRAME_HEAD_BYTES: usize = 7;
-/// The server's first frame has some hundred bytes.
+/// The server's first frame has a few hundred bytes.
 const MAX_FRAME_BYTES: usize = 64 * 1024;
 const PRODUCT: &str = "RabbitMQ";
-/// Older versions lack at-least-once dead-lettering of quorum queues.
+/// Older versions lack at-least-once dead-lettering in quorum queues.
 const OLDEST: (u32, u32) = (3, 10);
-/// The version that this release was tested with.
+/// The version with which this release was tested.
 const TESTED: (u32, u32) = (3, 10);
 
-/// What a server says about itself.
+/// What a server reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handshake {
     product: String,
@@ -46,10 +46,10 @@ impl Handshake {
         Ok(Self { product: said("product"), version: said("version") })
     }
 
-    /// The health of this server.
+    /// Returns the health of this server.
     ///
     /// # Errors
-    /// As [`check_version`](Self::check_version).
+    /// Those of [`check_version`](Self::check_version).
     pub(crate) fn into_health(self) -> Result<Health> {
         let warning = self.check_version()?;
         let mut health = Health::of_version(self.version);
@@ -57,7 +57,7 @@ impl Handshake {
         Ok(health)
     }
 
-    /// A warning about this server, if there is a reason for one.
+    /// Returns a warning about this server, if there is a reason for one.
     ///
     /// # Errors
     /// `Incompatible` if it is too old.
@@ -78,7 +78,8 @@ impl Handshake {
     }
 }
 
-/// The value of a text field in the server's first frame: its name as a short string, its type, and its value as a long string.
+/// Returns the value of a text field in the server's first frame. A field consists of its name as a short
+/// string, its type, and its value as a long string.
 fn text(frame: &[u8], name: &str) -> Option<String> {
     let mut field = vec![u8::try_from(name.len()).ok()?];
     field.extend_from_slice(name.as_bytes());

@@ -1,4 +1,4 @@
-//! Inspecting a partition: how many messages are ready and dead. A broker tells no more.
+//! Inspecting a partition: how many messages are ready and dead. A broker reveals no more.
 
 use anyqueue::adapter::{InspectQueueStorage, async_trait};
 use anyqueue::{
@@ -55,7 +55,8 @@ impl RabbitMqQueue {
         match shared.publisher.known(partition).await {
             Ok(level_queues) if level_queues.is_empty() => Ok(0),
             Ok(level_queues) => shared.consumers.count(level_queues).await,
-            // Publishing may have to wait, or be forbidden. This way needs neither, but fills the server's log.
+            // Publishing may have to wait, or be forbidden. This alternative needs neither, but fills the
+            // server's log.
             Err(_) => {
                 let found = shared.consumers.try_all(crate::names::level_queues(partition)).await?;
                 Ok(found.into_iter().map(|(_, ready)| ready).sum())

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within a level, requeueing at the front, strict fencing, delays, delivery counts. A
-//! push is `Ok` once the broker has confirmed it; a message that reaches no queue is an error. A pull never holds more messages than it
-//! asked for (for partitions with several levels see [below](#how-it-works)).
+//! Strict priority over ten levels, push order within a level, requeueing at the front, strict fencing,
+//! delays, delivery counts. A push returns `Ok` once the broker has confirmed it; a message that reaches no
+//! queue is an error. A pull never holds more messages than it asked for (for partitions with several levels
+//! see [below](#how-it-works)).
 //!
 //! There are no groups, no deduplication, no unique ids, no browsing and no pauses: the broker offers nothing to build them on.
 //!
@@ -29,22 +30,24 @@
 //! | age | is measured by the clocks of pusher and puller, since the broker does not tell its time |
 //!
 //! # Durability
-//! A quorum queue writes to disk before it confirms. A classic queue may confirm a little earlier, and has no delivery counts: a message
-//! that kills its consumers is delivered forever. All clients with the same prefix must choose the same
-//! [`queue_type`](RabbitMqBuilder::queue_type).
+//! A quorum queue writes to disk before it confirms. A classic queue may confirm a little earlier, and has no
+//! delivery counts, so a message that kills its consumers is delivered forever. All clients with the same
+//! prefix must choose the same [`queue_type`](RabbitMqBuilder::queue_type).
 //!
-//! On a single node, a quorum queue younger than about a second was seen to be empty after a `kill -9`, with everything it had confirmed.
-//! So a push returns only when its queue is [two seconds old](RabbitMqBuilder::queue_age) and the connection that confirmed it still
-//! answers; if that connection broke meanwhile, the push is an error and may have been stored. So the first pushes to a level of a
-//! partition take that long, and so do the first delayed ones. Consumers get the messages at once nevertheless. A client that has seen
-//! a queue grow old tells all others. A removed queue is young again, but a handle that knew it before and did not notice the removal may
-//! push to it without waiting. If the only node of a queue was killed so early, the queue can become unusable (state `down`): remove it
+//! On a single node, a quorum queue that was younger than about a second was seen to be empty after a
+//! `kill -9`, although it had confirmed messages. So a push returns only when its queue is
+//! [two seconds old](RabbitMqBuilder::queue_age) and the connection that confirmed it still answers. If that
+//! connection broke in the meantime, the push is an error, and may have been stored. The first pushes to a
+//! level of a partition, and the first delayed ones, therefore take that long; consumers nevertheless get the
+//! messages at once. A client that has seen a queue grow old tells all others. A removed queue is young
+//! again, but a handle that knew it before, and did not notice the removal, may push to it without waiting.
+//! If the only node of a queue was killed so early, the queue can become unusable (state `down`): remove it
 //! by hand.
 //!
 //! # Set-up
-//! RabbitMQ 3.10 or later with quorum queues. A user needs the permissions to configure, write and read `^anyqueue:.*` and the
-//! server-named queues (`^amq\.gen.*`) of its virtual host. The server does not tell which of the three is missing; errors say
-//! what the call needs.
+//! RabbitMQ 3.10 or later with quorum queues. A user needs the permissions to configure, write and read
+//! `^anyqueue:.*` and the server-named queues (`^amq\.gen.*`) of its virtual host. The server does not say
+//! which of the three is missing; errors say what the call needs.
 //!
 //! - For a cluster, name several nodes, as in `amqp://user:password@one/jobs?nodes=two:5672,three:5672`. They are tried in turn whenever
 //!   a connection is made. Quorum queues, and the exchanges and queues that all partitions share, survive the loss of one node of three;
@@ -54,15 +57,17 @@
 //! - [`init`](anyqueue::adapter::QueueStorage::init) checks the server's version, on a short connection that the server may log as
 //!   aborted. Versions before 3.10 are refused; untested versions cause a warning in the log and in `check`. It does not check queue
 //!   types: a queue of another type than configured is `Incompatible` at the first push.
-//! - The server's `consumer_timeout` (30 minutes by default) closes the channel of a consumer that holds a message for longer. Clients
-//!   cannot ask for it, so configure the same value as [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held for
-//!   a little less.
+//! - The server's `consumer_timeout` (30 minutes by default) closes the channel of a consumer that holds a
+//!   message for longer. Clients cannot query it, so configure the same value as
+//!   [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held for a little less.
 //! - Its `max_message_size` (16 MiB since 4.0) must be larger than [`message_bytes`](RabbitMqBuilder::message_bytes). The server closes
 //!   the channel over a message that is larger: that message is `TooLarge`, messages of the same call that were not confirmed yet may be
 //!   stored or not (`MayDuplicate`), and the rest is sent again. From then on the limit is known, and `check` reports it.
-//! - An operator's `delivery-limit` policy moves messages to the dead letters, without a reason in their headers; dead letters that
-//!   exceed it move to the next higher level. Messages that a `message-ttl` expires stay on the server, invisible, until their level has
-//!   dead letters. `max-length` refuses pushes: the queues are declared with `reject-publish`. Classic queues have no such protection.
+//! - If an operator sets a `delivery-limit` policy, it moves messages to the dead letters, without a reason
+//!   in their headers; dead letters that exceed it move to the next higher level. Messages that expire by a
+//!   `message-ttl` policy stay on the server, invisible, until their level has dead letters. `max-length`
+//!   refuses pushes, because the queues are declared with `reject-publish`. Classic queues have no such
+//!   protection.
 //!
 //! ## Versions
 //! | version | difference |
@@ -71,12 +76,13 @@
 //! | 4.0 – 4.2 | the default delivery limit is 20: the one that is set overrides it |
 //! | from 4.3 | does not count requeued messages; delivery counts are lower than declared |
 //!
-//! Only 3.10.8 was tested: one node, also with TLS, and three nodes on one machine of which one is killed; brokers that are killed,
-//! frozen, cut off, or out of memory or disk. Untested: all other versions, network partitions within a cluster, and other brokers
-//! that speak AMQP 0-9-1.
+//! Only 3.10.8 was tested: one node, also with TLS; three nodes on one machine, of which one is killed; and
+//! brokers that are killed, frozen, cut off, or out of memory or disk. Untested: all other versions, network
+//! partitions within a cluster, and other brokers that speak AMQP 0-9-1.
 //!
 //! # By URL
-//! `amqp://user:password@host/vhost?prefix=jobs`, or `amqps` for TLS. The virtual host `/` is written `%2f`. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//! `amqp://user:password@host/vhost?prefix=jobs`, or `amqps` for TLS. The virtual host `/` is written `%2f`.
+//! To open queues by URL, add [`backend`] to a [`Registry`](anyqueue::Registry).
 //!
 //! | option | without it | is |
 //! |---|---|---|
@@ -97,21 +103,26 @@
 //! being pulled from needs a channel; a server allows 2047 per connection.
 //!
 //! # When the server is out of memory or disk
-//! It takes no messages then. A push waits up to `call_timeout` and then fails as `Full`. If it was sent before the alarm
-//! was known, it may still be stored afterwards (`MayDuplicate`); later ones are not sent at all (`Safe`). Pulls and removals continue;
-//! deliveries that need a copy (postponement, death) or bring successors stay held. Everything resumes by itself once there is room.
+//! Then it accepts no messages. A push waits up to `call_timeout` and then fails with `Full`. If it was sent
+//! before the alarm was known, it may still be stored afterwards (`MayDuplicate`); later pushes are not sent
+//! at all (`Safe`). Pulls and removals continue. Deliveries that need a copy (postponement, death), or that
+//! bring successors, stay held. Everything resumes by itself once there is room.
 //!
 //! # How it works
-//! Each level of a partition has a queue, which is declared with its first message. Only one handle at a time declares it, and the others
-//! wait: the server closes the connection of a client that consumes from a quorum queue before it runs. A waiting handle tries again
-//! every 50 ms, which the server logs as `RESOURCE_LOCKED`. Publishing and consuming use a connection each, since a broker with a memory
-//! alarm stops reading from connections that publish. Each partition that is pulled from has a channel and a task that owns it.
+//! Each level of a partition has a queue, which is declared with its first message. Only one handle at a time
+//! declares it, while the others wait, because the server closes the connection of a client that consumes
+//! from a quorum queue before it runs. A waiting handle tries again every 50 ms, which the server logs as
+//! `RESOURCE_LOCKED`. Publishing and consuming use separate connections, because a broker with a memory alarm
+//! stops reading from connections that publish. Each partition that is pulled from has a channel, and a task
+//! that owns it.
 //!
-//! A pull asks how many messages are ready, and grants a consumer credit for exactly as many as it needs. Acknowledgements free credit
-//! of existing consumers, so a busy worker needs no new ones. While a partition's only level is known to have more messages, a pull that
-//! comes during another one gets its credit at once. A pull that waits grants credit for one message. When its wait is over, the
-//! consumer is cancelled before the pull returns, so that no message arrives for nobody. If several levels are in use, a waiting pull
-//! may receive one message of each at once; those beyond its limit are released at once.
+//! A pull asks how many messages are ready, and grants a consumer credit for exactly as many as it needs.
+//! Acknowledgements free credit of existing consumers, so a busy worker needs no new ones. While a
+//! partition's only level is known to have more messages, a pull that comes during another one gets its
+//! credit at once. A pull that waits grants credit for one message. When its wait is over, the consumer is
+//! cancelled before the pull returns, so that no message arrives without a pull to take it. If several levels
+//! are in use, a waiting pull may receive one message of each at once; those beyond its limit are released at
+//! once.
 //!
 //! With [`prefetch`](RabbitMqBuilder::prefetch), consumers stay and keep messages ready, for speed. Messages that no pull has taken
 //! within a second are released. From then on fewer are prefetched and they are kept longer, up to 16 seconds, until pulls take all of
@@ -128,9 +139,10 @@
 //! | `anyqueue:delay:…`, `anyqueue:due` | delays, in steps of 100 ms: queues whose messages expire and move on. Only those that are needed exist, at most 15 for each factor of 16 |
 //! | `anyqueue:stray` | due messages of a queue that was removed, or whose `…:due` was; tried again every one to three minutes |
 //!
-//! A queue that somebody removes is declared again by the next pull, by a delayed push within about a second, and by the push after one
-//! that the broker returned. Returned messages are not logged, because the client would show their payloads. That requires a `tracing`
-//! subscriber that is set before the handle is opened; with the `log` facade alone, silence the target `lapin::returned_messages`.
+//! If somebody removes a queue, it is declared again by the next pull, by a delayed push within about a
+//! second, or by the push after one that the broker returned. Returned messages are not logged, because the
+//! client would show their payloads. That requires a `tracing` subscriber that is set before the handle is
+//! opened; with the `log` facade alone, silence the target `lapin::returned_messages`.
 //!
 //! The body of a message is core's envelope. User headers stay inside it, so they cannot control the broker.
 

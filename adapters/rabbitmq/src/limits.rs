@@ -1,4 +1,4 @@
-//! What is declared, and checked again where a call comes in.
+//! The limits that are declared, and checked again when a call comes in.
 
-/// Levels from 0 to one less.
+/// The number of priority levels, which are numbered from 0.
 pub(crate) const PRIORITY_LEVELS: u8 = 10;

@@ -1,4 +1,4 @@
-//! A connection that is made when needed, and made again when it breaks.
+//! A connection that is opened when needed, and again when it breaks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,13 @@ use crate::error::{ERRORS, classify, timed_out};
 use crate::handshake::Handshake;
 use crate::log_filter;
 
-/// One connection at a time. The client's own recovery is not used: after each break it must be known which deliveries are still held.
+/// One connection at a time. The client's own recovery is not used, because after each break it must be known
+/// which deliveries are still held.
 pub(crate) struct Link {
     config: Arc<Config>,
-    /// What the connection is for, as the server shows it.
+    /// The purpose of the connection, as the server shows it.
     purpose: &'static str,
-    // A std mutex: it is held for a few instructions and never across an await.
+    // A std mutex, because it is held for a few instructions and never across an await.
     current: Mutex<Current>,
     connecting: tokio::sync::Mutex<()>,
     /// The node to try first.
@@ -52,7 +53,7 @@ impl Link {
         self.current().conn.clone().filter(|conn| conn.status().connected())
     }
 
-    /// Returns the connection; makes one if there is none.
+    /// Returns the connection. Opens one if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         if let Some(open) = self.open_one() {
             return Ok(open);
@@ -83,7 +84,7 @@ impl Link {
         }
     }
 
-    /// Tries the nodes in turn. The one that broke last is tried last.
+    /// Tries the nodes in turn. The node of the broken connection is tried last.
     async fn connect(&self) -> Result<Connection> {
         let count = self.config.node_count();
         let limit = self.config.connect_timeout / u32::try_from(count).unwrap_or(u32::MAX);
@@ -117,7 +118,7 @@ impl Link {
         Connection::connector(uri, runtime, connect, properties).await.map_err(classify)
     }
 
-    /// The handshake of the server that was connected to last.
+    /// Asks the server of the last connection for its handshake.
     pub(crate) async fn handshake(&self) -> Result<Handshake> {
         let last = self.next_node.load(Ordering::Relaxed).saturating_sub(1) % self.config.node_count();
         let uri = self.config.node(last);
@@ -139,12 +140,12 @@ impl Link {
         Ok(tls)
     }
 
-    /// Whether this is the connection that calls use: it was not discarded, nor replaced.
+    /// Returns whether this is still the connection for new calls, neither discarded nor replaced.
     pub(crate) fn is_current(&self, conn: &Arc<Connection>) -> bool {
         self.current().conn.as_ref().is_some_and(|current| Arc::ptr_eq(current, conn))
     }
 
-    /// Drops the connection, so that the next call makes another.
+    /// Drops the connection, so that the next call opens another.
     pub(crate) fn discard(&self, conn: &Arc<Connection>) {
         let mut current = self.current();
         if current.conn.as_ref().is_some_and(|current| Arc::ptr_eq(current, conn)) {
@@ -152,7 +153,7 @@ impl Link {
         }
     }
 
-    /// Closes the connection properly, if the server still listens.
+    /// Closes the connection properly, if the server is still listening.
     pub(crate) async fn close(&self, patience: Duration) {
         let conn = self.current().conn.take();
         if let Some(conn) = conn.filter(|conn| conn.status().connected()) {

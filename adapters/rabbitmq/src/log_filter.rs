@@ -1,8 +1,8 @@
-//! Keeps payloads out of the log: the client logs each returned message as a warning, with its body.
+//! Keeps payloads out of the log. The client logs each returned message as a warning, with its body.
 //!
-//! The client reads each connection in a thread of its own, and our only code there is the call that connects. That call sets a
-//! subscriber for the thread: it forwards everything but those warnings to the subscriber that was set where the connection was
-//! opened.
+//! The client reads each connection in a separate thread, and the only code of this crate that runs there is
+//! the call that connects. That call sets a subscriber for the thread: it forwards everything except those
+//! warnings to the subscriber that was set where the connection was opened.
 
 use std::cell::Cell;
 
@@ -11,22 +11,22 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
-/// The target that the client logs returned messages under.
+/// The target under which the client logs returned messages.
 const RETURNED_MESSAGES: &str = "lapin::returned_messages";
 
 thread_local! {
     static IS_SET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The current subscriber without the events that show payloads. `None` if there is no subscriber: setting one would disable the
-/// fallback to the `log` facade.
+/// Returns the current subscriber without the events that show payloads, or `None` if there is no subscriber,
+/// because setting one would disable the fallback to the `log` facade.
 pub(crate) fn without_payloads() -> Option<Dispatch> {
     let inner = dispatcher::get_default(Clone::clone);
     (!inner.is::<NoSubscriber>())
         .then(|| Dispatch::new(PayloadFilter { inner, max_level: LevelFilter::current() }))
 }
 
-/// Makes it the subscriber of this thread, until the thread ends.
+/// Makes this the subscriber of the current thread, until the thread ends.
 pub(crate) fn set_for_thread(log_filter: Option<&Dispatch>) {
     if let Some(log_filter) = log_filter
         && !IS_SET.replace(true)
@@ -35,7 +35,7 @@ pub(crate) fn set_for_thread(log_filter: Option<&Dispatch>) {
     }
 }
 
-/// Forwards everything to another subscriber except [`RETURNED_MESSAGES`].
+/// Forwards everything except [`RETURNED_MESSAGES`] to another subscriber.
 struct PayloadFilter {
     inner: Dispatch,
     max_level: LevelFilter,

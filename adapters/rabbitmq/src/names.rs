@@ -1,10 +1,10 @@
-//! Names on the server.
+//! The names of queues and exchanges on the server.
 
 use anyqueue::PartitionId;
 
 use crate::limits::PRIORITY_LEVELS;
 
-/// The names of one prefix.
+/// The names for one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
@@ -22,12 +22,13 @@ impl LevelQueue {
         Self { partition: partition.clone(), level }
     }
 
-    /// Not a queue, but known as soon as the partition has a level above 0.
+    /// A pseudo queue, which is known as soon as the partition has a level above 0.
     pub(crate) fn any_above_zero(partition: &PartitionId) -> Self {
         Self::new(partition, u8::MAX)
     }
 
-    /// Where the server dead-letters messages of this queue: to the dead letters, and those to their next level.
+    /// The queue to which the server dead-letters messages of this one: for a live queue it is that of the
+    /// dead letters, and for dead letters that of their next level.
     pub(crate) fn dead_letter_queue(&self) -> Self {
         let level =
             if self.partition.is_dead_letters() { (self.level + 1) % PRIORITY_LEVELS } else { self.level };
@@ -40,7 +41,7 @@ impl LevelQueue {
         format!("{kind}{}:{}", self.level, self.partition.name().replace('.', "/"))
     }
 
-    /// Reads such a word.
+    /// Reads a queue from such a word.
     pub(crate) fn from_routing_word(routing_word: &str) -> Option<Self> {
         let (head, name) = routing_word.split_once(':')?;
         let live = PartitionId::new(&name.replace('/', ".")).ok()?;
@@ -54,7 +55,7 @@ impl LevelQueue {
     }
 }
 
-/// The queues of all levels that a partition can have.
+/// Returns the queues of all levels that a partition can have.
 pub(crate) fn level_queues(partition: &PartitionId) -> Vec<LevelQueue> {
     (0..PRIORITY_LEVELS).map(|level| LevelQueue::new(partition, level)).collect()
 }
@@ -70,13 +71,14 @@ impl Names {
         format!("{}:{}{dead}:{}", self.prefix, level_queue.partition.name(), level_queue.level)
     }
 
-    /// The queue that due messages pass on their way to a level's queue. What one level refuses, or has no queue for, waits here
-    /// and delays no other.
+    /// The queue that due messages pass through on their way to a level's queue. Messages that the level
+    /// refuses, or that have no level queue, wait here and delay no others.
     pub(crate) fn due_queue(&self, level_queue: &LevelQueue) -> String {
         format!("{}:due", self.queue(level_queue))
     }
 
-    /// The exchange that knows which queues exist: a message with a queue's word is returned if there is no such queue.
+    /// The exchange that knows which queues exist: a message whose routing key is a queue's word is returned
+    /// if there is no such queue.
     pub(crate) fn known(&self) -> String {
         format!("{}:known", self.prefix)
     }
@@ -91,7 +93,7 @@ impl Names {
         format!("{queue}:making")
     }
 
-    /// The queue that drops the messages of those questions.
+    /// The queue that drops the messages sent as such questions.
     pub(crate) fn sink(&self) -> String {
         format!("{}:sink", self.prefix)
     }

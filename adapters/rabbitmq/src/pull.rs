@@ -89,17 +89,18 @@ impl RabbitMqQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
-        // The settlements reach their task first, and their acknowledgements free the credit that the pull needs.
+        // The settlements reach their task first, and their acknowledgements free the credit that the pull
+        // needs.
         let settled = self.settle_all(settlements);
         let pulled = self.pull_messages(partition, request);
         if settlements.iter().any(stores) {
-            // If what is stored goes to this partition, the pull must find it.
+            // If something is stored in this partition, the pull must find it.
             return (settled.await, pulled.await);
         }
         join(settled, pulled).await
     }
 
-    /// Tells which leases still hold. Each ends with its channel, so no server is asked.
+    /// Returns which leases are still valid. Each ends with its channel, so the server is not asked.
     async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         if self.is_closed() {
             return vec![Err(ERRORS.closed(Operation::Extend)); extensions.len()];

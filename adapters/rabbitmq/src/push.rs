@@ -72,11 +72,11 @@ impl RabbitMqQueue {
         })
     }
 
-    /// Publishes to queues, which are declared first if need be.
+    /// Publishes to queues, which are declared first if necessary.
     pub(crate) async fn send(&self, messages: Vec<OutgoingMessage>) -> Vec<Result<()>> {
         let (answers, made) = self.inner.shared.publisher.send(messages).await;
         for level_queue in made {
-            // This handle's consumers need not wait for the announcement.
+            // The consumers of this handle do not have to wait for the announcement.
             self.command_if_running(&level_queue.partition, Command::Level(level_queue.level)).await;
         }
         answers

@@ -1,5 +1,5 @@
-//! A message as the broker stores it: core's envelope as the body. User headers never become AMQP headers, since the broker obeys
-//! some of those.
+//! A message as the broker stores it, with core's envelope as the body. User headers never become AMQP
+//! headers, because some of those control the broker.
 
 use std::time::{Duration, SystemTime};
 
@@ -64,7 +64,7 @@ pub(crate) fn read(delivery: Delivery, level: u8) -> Record {
     Record { message, pushed_at, deliveries, earlier, unreadable }
 }
 
-/// The AMQP header that holds the headers of an unreadable message. The broker obeys nothing in there.
+/// The AMQP header that contains the headers of an unreadable message. The broker does not interpret them there.
 const HEADERS_KEY: &str = "anyqueue";
 
 /// The headers of an unreadable message, as AMQP headers.
@@ -88,7 +88,7 @@ fn headers_from_table(table: &FieldTable) -> Option<Headers> {
     Some(inner.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect())
 }
 
-/// How often this copy was delivered before, as a quorum queue counts it; without a header it is 0.
+/// Returns how often this copy was delivered before, as counted by a quorum queue; 0 without a header.
 fn earlier(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     match headers.and_then(|headers| headers.inner().get("x-delivery-count")) {

@@ -1,4 +1,5 @@
-//! Serving waiting pulls: first with what is ready, highest priority first; then the server gets credit for what they wait for.
+//! Serving waiting pulls: first with what is ready, highest priority first. Then the server gets credit for
+//! the messages that they still wait for.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::names::level_queues;
 
 /// The most credit that is granted at once.
 pub(crate) const MAX_CREDIT: usize = 5000;
-/// How long a level is skipped whose queue was removed and cannot be declared again.
+/// How long a level is skipped whose queue was removed and could not be declared again.
 const MISSING: Duration = Duration::from_secs(10);
 /// How often a pull looks for more messages.
 const ROUNDS: usize = 8;
@@ -34,7 +35,8 @@ impl Actor {
         self.grant_awaited().await
     }
 
-    /// A pull that gets something and has room for more also gets what else is ready.
+    /// Makes a pull look again if it gets something and has room for more, so that it also gets what else is
+    /// ready.
     fn look_again(&mut self) {
         let buffered = self.channel.as_ref().map_or(0, |channel| channel.buffered.len());
         if let Some(first) = self.waiting.front_mut()
@@ -65,7 +67,8 @@ impl Actor {
         let found = if let Ok(found) = known.await {
             found
         } else {
-            // Publishing may have to wait, or be forbidden. This way needs neither, but fills the server's log.
+            // Publishing may have to wait, or be forbidden. This alternative needs neither, but fills the
+            // server's log.
             let found = shared.consumers.try_all(level_queues(&self.partition)).await?;
             found.into_iter().map(|(level_queue, _)| level_queue).collect()
         };
@@ -113,7 +116,7 @@ impl Actor {
         if levels.is_empty() || missing(channel) == 0 {
             return Ok(());
         }
-        // Again, if other consumers were faster or something was requeued meanwhile.
+        // This is repeated if other consumers were faster, or something was requeued meanwhile.
         for _ in 0..ROUNDS {
             let counts = channel.counts(&levels).await?;
             let mut found = false;
@@ -143,8 +146,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Answers pulls with what has arrived, in order, and those whose wait is over. Nothing may arrive for a pull that was
-    /// answered, so its credit is withdrawn first.
+    /// Answers pulls with what has arrived, in order, and those whose wait is over. Nothing may arrive for a
+    /// pull that was answered, so its credit is withdrawn first.
     async fn answer(&mut self) -> Result<()> {
         let ready = self.prefetch();
         loop {
@@ -164,7 +167,8 @@ impl Actor {
         self.hand_over()
     }
 
-    /// How many messages of each level are still awaited once this many were handed over and the expired waits have ended.
+    /// Returns how many messages of each level are still awaited after this many were handed over and expired
+    /// waits have ended.
     fn left_after(&self, mut messages: usize) -> usize {
         let is_left = |pull: &&WaitingPull| {
             let served = messages > 0 && !pull.is_over();
@@ -176,7 +180,7 @@ impl Actor {
     }
 
     fn hand_over(&mut self) -> Result<()> {
-        // Pulls that go on waiting come first: what the others are given may come back.
+        // Pulls that go on waiting come first, because what the others are given may come back.
         let (over, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(WaitingPull::is_over);
         let mut answers = Vec::new();
@@ -190,7 +194,7 @@ impl Actor {
             let messages = self.take_buffered(pull.max);
             answers.push((pull, messages));
         }
-        // Messages that nobody wants are requeued before a pull is told that there are no more.
+        // Unwanted messages are requeued before a pull is told that there are no more.
         let requeued = match &mut self.channel {
             Some(channel) if self.waiting.is_empty() && self.shared.config.prefetch == 0 => {
                 let buffered = std::mem::take(&mut channel.buffered);
@@ -212,7 +216,8 @@ impl Actor {
         taken
     }
 
-    /// With several levels one message of each: few messages may arrive beyond those that are awaited.
+    /// With several levels it is one message of each, so that few messages arrive beyond those that are
+    /// awaited.
     fn max_awaited(&self) -> usize {
         if self.levels.len() > 1 { 1 } else { MAX_CREDIT }
     }
@@ -246,7 +251,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Whether there is credit or a buffered message that no pull waits for.
+    /// Whether there is credit, or a buffered message, that no pull needs.
     pub(crate) fn has_excess(&self, channel: &ConsumerChannel) -> bool {
         let awaited = self.awaited();
         if self.prefetch() > 0 && !self.waiting.is_empty() {
@@ -256,7 +261,7 @@ impl Actor {
         excess_credit || (self.waiting.is_empty() && !channel.buffered.is_empty())
     }
 
-    /// Withdraws unused credit and requeues messages that no pull has come for.
+    /// Withdraws unused credit, and requeues messages that no pull has taken.
     pub(crate) fn release_excess(&mut self) -> Result<()> {
         let awaited = self.awaited();
         let nobody = self.waiting.is_empty();

@@ -24,7 +24,7 @@ use crate::names::{LevelQueue, Names};
 use crate::publisher::Publisher;
 use crate::shared::Shared;
 
-/// Announcements that may wait to be forwarded.
+/// How many announcements may be queued for forwarding.
 const MAX_ANNOUNCEMENTS: usize = 1024;
 
 type Actors = Arc<Mutex<HashMap<PartitionId, mpsc::Sender<Command>>>>;
@@ -75,7 +75,7 @@ impl RabbitMqQueue {
     /// [`backend`](crate::backend).
     ///
     /// # Errors
-    /// As [`RabbitMqBuilder::open`].
+    /// Those of [`RabbitMqBuilder::open`].
     pub async fn open(url: &str) -> Result<Self> {
         Self::builder(url)?.open().await
     }
@@ -151,7 +151,7 @@ impl Inner {
     }
 }
 
-/// Forwards announcements to the partitions concerned.
+/// Forwards announcements of queues to the tasks of their partitions.
 async fn forward_announcements(
     mut announced: mpsc::Receiver<LevelQueue>,
     actors: Actors,
@@ -197,7 +197,7 @@ impl QueueStorage for RabbitMqQueue {
         let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Check);
         self.inner.shared.publisher.ask().await.map_err(stamp)?;
         self.inner.shared.publisher.probe().await.map_err(stamp)?;
-        // It works, as is known by now. Product and version come from a second connection, which may be refused.
+        // So far everything works. Product and version come from a second connection, which may be refused.
         let handshake = self.inner.shared.publisher.handshake().await.ok();
         let mut health =
             handshake.map_or_else(|| Ok(Health::default()), Handshake::into_health).map_err(stamp)?;
@@ -209,7 +209,7 @@ impl QueueStorage for RabbitMqQueue {
         let inner = &self.inner;
         inner.calls.close();
         let longest = inner.shared.config.call_timeout + Duration::from_secs(1);
-        // Copies under way need their partitions' tasks.
+        // Copies in progress need their partitions' tasks.
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
         inner.shared.closed.cancel();
         inner.tasks.close();

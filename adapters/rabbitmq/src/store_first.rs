@@ -1,5 +1,5 @@
-//! Settlements that store something: a copy, successors, or both. The broker confirms all of it before the delivery ends, so a
-//! crash in between leaves both.
+//! Settlements that store something: a copy, successors, or both. The broker confirms everything before the
+//! delivery ends, so a crash in between leaves both.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,9 +18,9 @@ use crate::publisher::OutgoingMessage;
 use crate::record::{Record, headers_to_table};
 use crate::token::Tag;
 
-/// A delivery that is kept until what its settlement stores is published.
+/// A delivery that is kept until everything that its settlement stores is published.
 pub(crate) struct Kept {
-    /// The position of its settlement in the batch.
+    /// The index of its settlement in the batch.
     pub(crate) index: usize,
     pub(crate) partition: PartitionId,
     pub(crate) tag: Tag,
@@ -31,7 +31,7 @@ pub(crate) struct Kept {
 /// What is left to do for a settlement.
 struct Step {
     kept: Kept,
-    /// What it stores, in order; an error if that cannot be encoded.
+    /// The messages that it stores, in order; an error if they cannot be encoded.
     messages: Result<Vec<OutgoingMessage>>,
     brings_successors: bool,
     ending: Ending,
@@ -82,7 +82,7 @@ impl RabbitMqQueue {
         join_all(ends).await
     }
 
-    /// One settlement may bring more bytes than a call pushes.
+    /// Sends messages in parts, since one settlement may bring more bytes than one call pushes.
     async fn send_in_parts(&self, messages: Vec<OutgoingMessage>) -> Vec<Result<()>> {
         let most = self.inner.capabilities.limits.push_batch_bytes;
         let mut answers = Vec::with_capacity(messages.len());
@@ -92,7 +92,7 @@ impl RabbitMqQueue {
         answers
     }
 
-    /// Ends a delivery now that these messages were published, or holds it again.
+    /// Ends a delivery after these messages were published, or holds it again if that failed.
     async fn end(&self, step: Step, stored: Vec<Result<()>>) -> Result<SettleOutcome> {
         let Step { kept, messages, brings_successors, ending } = step;
         let stored = messages.and_then(|_| all_stored(stored, brings_successors));
@@ -110,7 +110,8 @@ impl RabbitMqQueue {
     }
 }
 
-/// Whether all of a settlement's messages are stored; else the error that says most about a repetition.
+/// Checks that all messages of a settlement are stored. If not, returns the error that says most about a
+/// repetition.
 fn all_stored(stored: Vec<Result<()>>, brings_successors: bool) -> Result<()> {
     let some = stored.iter().any(Result::is_ok);
     let worst = stored.into_iter().filter_map(Result::err).reduce(worse);
@@ -123,7 +124,7 @@ fn all_stored(stored: Vec<Result<()>>, brings_successors: bool) -> Result<()> {
     })
 }
 
-/// Of two errors the one after which a repetition helps or harms more; the first of two alike.
+/// Returns the error after which a repetition helps less or may do more harm; the first of two equal ones.
 fn worse(first: Error, second: Error) -> Error {
     let weight = |error: &Error| match error.retry() {
         RetryClass::Safe => 0,
@@ -156,7 +157,7 @@ fn parts(messages: Vec<OutgoingMessage>, most: u64) -> Vec<Vec<OutgoingMessage>>
     parts
 }
 
-/// The copy that an action stores, and its queue.
+/// Returns the copy that an action stores, with its queue.
 fn copy_of(record: &Record, kept: &Kept, action: &Action, now: SystemTime) -> Result<OutgoingMessage> {
     let (to, delay, headers, prior) = match action {
         Action::Postpone { delay, headers } => {
@@ -171,7 +172,8 @@ fn copy_of(record: &Record, kept: &Kept, action: &Action, now: SystemTime) -> Re
     };
     let steps = delay_queues::steps(delay);
     if let Some(unreadable) = &record.unreadable {
-        // Byte for byte, for a client that can read it; headers that core adds become AMQP headers.
+        // It is stored byte for byte, for a client that can read it. Headers that core adds become AMQP
+        // headers.
         let headers = Some(headers_to_table(message.headers()));
         let level_queue = LevelQueue::new(to, unreadable.level);
         return Ok(OutgoingMessage { level_queue, steps, body: unreadable.body.to_vec(), headers });

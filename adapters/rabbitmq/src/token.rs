@@ -1,11 +1,12 @@
-//! The lease token: which channel, and which delivery tag on it.
+//! The lease token: the channel, and the delivery tag on it.
 
 use anyqueue::adapter::Token;
 use uuid::Uuid;
 
 const BYTES: usize = 24;
 
-/// One delivery on one channel. Each channel has a random id, since every channel counts its delivery tags from 1.
+/// A delivery on a channel. Each channel has a random id, because delivery tags are numbered from 1 on every
+/// channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) channel_id: Uuid,

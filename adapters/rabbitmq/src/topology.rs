@@ -1,4 +1,4 @@
-//! What must exist on the server. Declaring it again changes nothing.
+//! The queues and exchanges that must exist on the server. Declaring them again changes nothing.
 
 use std::time::Duration;
 
@@ -16,15 +16,16 @@ use crate::delay_queues::{self, DelayQueue, next_exchange};
 use crate::error::{Right, classify, is_missing};
 use crate::names::{LevelQueue, Names};
 
-/// The delivery limit of quorum queues. Only with a limit they requeue at the front. A message above the limit dies without a
-/// handler, so no message may reach it. An operator's policy can set a lower limit. So the server dead-letters each queue to its
-/// dead letters: what policies drop, also by age or length, ends up there.
+/// The delivery limit of quorum queues. Only queues with a limit requeue at the front. A message above the
+/// limit would die without a handler, so no message may reach it. An operator's policy can set a lower limit.
+/// So the server dead-letters each queue to its dead letters, and what policies drop, also by age or length,
+/// ends up there.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
 
-/// A queue that has no leader after this time gets none. Elections take some tenths of a second.
+/// A queue without a leader after this time is taken to get none. Elections take some tenths of a second.
 const LEADERLESS: Duration = Duration::from_secs(5);
 
-/// How long a message rests whose due queue is missing, before it is tried again.
+/// How long a message rests before it is tried again, if its due queue is missing.
 const STRAY_MS: u64 = 60_000;
 
 const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
@@ -39,16 +40,17 @@ const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
 pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<()> {
     let known = exchange(channel, names.known(), ExchangeKind::Direct);
     let announcements = exchange(channel, names.announcements(), ExchangeKind::Fanout);
-    // It drops all messages; it exists so that a message routed to it counts as routed. It is on all nodes of a cluster, so that
-    // it survives the node that it was declared on.
+    // This queue drops all messages. It exists so that a message routed to it counts as routed. It is on all
+    // nodes of a cluster, so it survives the loss of the node on which it was declared.
     let arguments = table([("x-queue-type", text("quorum")), ("x-max-length", AMQPValue::LongInt(0))]);
     let sink = async { declared(channel.queue_declare(names.sink().into(), DURABLE, arguments).await) };
-    // Sent together: opening a handle waits for this.
+    // Sent together, since opening a handle waits for the answers.
     let (known, announcements, sink) = join3(known, announcements, sink).await;
     known.and(announcements).and(sink)
 }
 
-/// Declares the exchange of due messages. A message whose due queue is missing goes aside; it delays no other.
+/// Declares the exchange of due messages. Messages whose due queue is missing go to a separate queue, and
+/// delay no others.
 pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> {
     exchange(channel, names.stray(), ExchangeKind::Fanout).await?;
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -56,7 +58,7 @@ pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> 
     declared(channel.exchange_declare(names.due().into(), ExchangeKind::Topic, options, arguments).await)
 }
 
-/// Arguments of a queue that holds messages for a time and then dead-letters them.
+/// Returns the arguments of a queue that holds messages for a certain time and then dead-letters them.
 fn dead_letters_after(after_ms: u64, exchange: &str, key: Option<&str>) -> FieldTable {
     let mut arguments = table([
         ("x-queue-type", text("quorum")),
@@ -66,7 +68,8 @@ fn dead_letters_after(after_ms: u64, exchange: &str, key: Option<&str>) -> Field
     arguments
 }
 
-/// A dead-lettered message stays until it has arrived. The server requires a queue that rejects publishes when it is full.
+/// Adds dead-lettering to the arguments of a queue. A dead-lettered message stays until it has arrived. For
+/// that the server requires that the queue rejects publishes when it is full.
 fn dead_letters_to(arguments: &mut FieldTable, exchange: &str, key: Option<&str>) {
     arguments.insert("x-dead-letter-exchange".into(), text(exchange));
     if let Some(key) = key {
@@ -109,7 +112,7 @@ pub(crate) async fn declare_level_queue(
     Ok(())
 }
 
-/// Declares the exchange of a delay stage. The one of the next lower stage must exist.
+/// Declares the exchange of a delay stage. The exchange of the next lower stage must exist.
 pub(crate) async fn declare_delay_stage(channel: &Channel, names: &Names, stage: u32) -> Result<()> {
     let (name, below) = (names.delay_stage(stage), next_exchange(names, stage));
     exchange(channel, name.clone(), ExchangeKind::Topic).await?;
@@ -119,12 +122,12 @@ pub(crate) async fn declare_delay_stage(channel: &Channel, names: &Names, stage:
     bound.await.map_err(|error| Right::Bind.classify(error))
 }
 
-/// A queue that holds messages for a time and hands them on.
+/// A queue that holds messages for a certain time and passes them on.
 #[derive(Clone, Copy)]
 pub(crate) enum HoldingQueue<'a> {
-    /// For what is due and has no due queue: from there it is tried again.
+    /// Holds due messages that have no due queue, until they are tried again.
     Stray,
-    /// What is due passes it on its way to a level's queue.
+    /// Due messages pass through it on their way to a level's queue.
     Due(&'a LevelQueue),
     Delay(DelayQueue),
 }
@@ -139,7 +142,7 @@ impl HoldingQueue<'_> {
         }
     }
 
-    /// Declares and binds it, and marks it as made: it is bound under its own name.
+    /// Declares and binds the queue, and marks it as complete by a binding under its own name.
     pub(crate) async fn declare(self, channel: &Channel, names: &Names) -> Result<()> {
         let name = self.name(names);
         let (arguments, exchange, key) = match self {
@@ -161,7 +164,7 @@ impl HoldingQueue<'_> {
     }
 }
 
-/// Whether the queue exists. If it does not, the server closes the channel.
+/// Returns whether the queue exists. If it does not, the server closes the channel.
 pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
     match count(channel, queue).await {
         Ok(_) => Ok(true),
@@ -170,8 +173,9 @@ pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
     }
 }
 
-/// Whether a quorum queue has a leader, which takes a moment after the server has started. Only a leader can say what is in the
-/// queue. A queue whose only node died while it was being declared may never get one (3.10).
+/// Returns whether a quorum queue has a leader, which takes a moment after the server has started: only a
+/// leader can tell what is in the queue. A queue whose only node died while it was being declared may never
+/// get one (3.10).
 pub(crate) async fn has_leader(channel: &Channel, queue: String) -> Result<bool> {
     let asked = channel.basic_get(queue.into(), BasicGetOptions::default());
     match tokio::time::timeout(LEADERLESS, asked).await {
@@ -180,13 +184,13 @@ pub(crate) async fn has_leader(channel: &Channel, queue: String) -> Result<bool>
     }
 }
 
-/// Removes a queue with what it holds. The server's channel crashes if the queue has no leader (3.10).
+/// Removes a queue and the messages in it. The server's channel crashes if the queue has no leader (3.10).
 pub(crate) async fn remove(channel: &Channel, queue: String) -> Result<()> {
     let removed = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
     removed.map(drop).map_err(|error| Right::Configure.classify(error))
 }
 
-/// The number of ready messages in a queue.
+/// Returns the number of ready messages in a queue.
 pub(crate) async fn count(channel: &Channel, queue: String) -> Result<usize> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;

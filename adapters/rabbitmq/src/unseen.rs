@@ -1,12 +1,12 @@
-//! Messages that were received and requeued before anybody saw them. The server counts that as a delivery, which is taken off
-//! again as far as this process remembers.
+//! Messages that were received and requeued before any handler saw them. The server counts that as a
+//! delivery, which is subtracted if this process remembers it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use anyqueue::MessageId;
 
-/// How many messages are remembered; the oldest are forgotten first.
+/// How many messages are remembered. The oldest are forgotten first.
 const REMEMBERED: usize = 10_000;
 
 /// See the module.
@@ -21,14 +21,15 @@ struct Memory {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Unseen deliveries that the server has counted.
+    /// How many unseen deliveries the server has counted.
     counted: u32,
-    /// The server's count before the last unseen delivery: not all versions count a requeued one.
+    /// The server's count before the last unseen delivery. It is needed because not all versions count a
+    /// requeued message.
     before: Option<u32>,
 }
 
 impl Unseen {
-    /// A message goes back unseen, after the server had delivered it this many times before.
+    /// Records that a message goes back unseen, after the server had delivered it this many times before.
     pub(crate) fn note(&self, id: MessageId, before: u32) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !memory.known.contains_key(&id) {
@@ -42,7 +43,7 @@ impl Unseen {
         }
     }
 
-    /// How many of the earlier deliveries that the server has counted were unseen.
+    /// Returns how many of the earlier deliveries that the server has counted were unseen.
     pub(crate) fn count_of(&self, id: MessageId, earlier: u32) -> u32 {
         if earlier == 0 {
             return 0;
@@ -56,7 +57,7 @@ impl Unseen {
         if known.counted <= earlier { known.counted } else { 0 }
     }
 
-    /// The message is settled, or its copy has a count of its own.
+    /// Forgets a message that is settled, or whose copy has a count of its own.
     pub(crate) fn forget(&self, id: MessageId) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !memory.known.is_empty() && memory.known.remove(&id).is_some() {

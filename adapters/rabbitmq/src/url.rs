@@ -29,7 +29,8 @@ impl RabbitMqBuilder {
     }
 }
 
-/// The address, login and virtual host. Where the client's parser would fall back to defaults, this is strict.
+/// Reads the address, login and virtual host. This is strict where the client's parser would fall back to
+/// defaults.
 fn uri(url: &StorageUrl) -> Result<AMQPUri> {
     let unusable = || {
         ERRORS.invalid(

@@ -1,4 +1,4 @@
-//! Changing messages that wait.
+//! Amending messages that wait.
 
 use std::time::SystemTime;
 
@@ -38,7 +38,7 @@ impl AmendQueueStorage for RedisQueue {
 }
 
 impl RedisQueue {
-    /// Changes the first of these, and answers a letter for each that it came to.
+    /// Amends the first of these messages. Returns a letter for each one that was processed.
     async fn amend_some(
         &self,
         partition: &PartitionId,
@@ -51,7 +51,8 @@ impl RedisQueue {
             self.register_amended(partition).await?;
         }
         let mut call = self.new_call(&script::AMEND, partition, ids.len() + 5, 32 * ids.len() + 512);
-        // The client of a cluster sends a call again by itself whose connection broke. It must not undo what others did meanwhile.
+        // If a connection breaks, the client of a cluster repeats a call by itself, which must not undo what
+        // others did in between.
         let name = self.inner.config.is_cluster().then(Uuid::new_v4);
         call.arg(name.as_ref().map_or(&[], |name| name.as_bytes()));
         let delay = change.delay(SystemTime::UNIX_EPOCH).map(|delay| 1000 * millis(delay));
@@ -87,7 +88,7 @@ impl RedisQueue {
         }
     }
 
-    /// Why a message could not be changed.
+    /// Returns the reason why a message could not be amended.
     async fn why_unreadable(&self, partition: &PartitionId, id: MessageId) -> Result<Error> {
         let mut shown = Vec::new();
         self.show(partition, &[id], &mut shown).await?;
@@ -99,7 +100,7 @@ impl RedisQueue {
     }
 }
 
-/// Amending again brings about the same.
+/// A repetition is safe: amending again has the same result.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Amend)
 }

@@ -12,8 +12,8 @@ use crate::url::OPTIONS;
 const SCHEMES: &[&str] =
     &["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
 
-/// This backend for an [`anyqueue::Registry`]: `redis://user@host/0?prefix=jobs`, `rediss://` with TLS, and each with `-cluster`
-/// or `-sentinel`.
+/// This backend for an [`anyqueue::Registry`]: `redis://user@host/0?prefix=jobs`, or `rediss://` with TLS,
+/// both also with `-cluster` or `-sentinel`.
 pub fn backend() -> Backend {
     Backend {
         name: NAME,

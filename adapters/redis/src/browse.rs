@@ -1,4 +1,4 @@
-//! Pages of messages in the order of their ids. The server has no structure in that order.
+//! Pages of messages, ordered by id. The server has no data structure in that order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,15 +14,16 @@ use crate::reply::{bytes, count, exactly, int, list, optional_bytes, optional_li
 use crate::script;
 use crate::window::start;
 
-/// A partition with at most this many messages lists all its ids in one call.
+/// The ids of a partition with at most this many messages are listed in one call.
 const MAX_LISTED: u64 = 2000;
-/// How many messages one step of a scan looks at.
+/// How many messages one step of a scan reads.
 const SCAN_COUNT: u64 = 200;
-/// How many messages one call shows.
+/// How many messages one call returns.
 const MESSAGES_PER_CALL: usize = 50;
 
 impl RedisQueue {
-    /// Returns a page. Messages that go away meanwhile are replaced by later ones, so a short page is the last one.
+    /// Returns a page. Messages that disappear meanwhile are replaced by later ones, so a short page is the
+    /// last one.
     pub(crate) async fn page(
         &self,
         partition: &PartitionId,
@@ -44,7 +45,7 @@ impl RedisQueue {
         Ok(page)
     }
 
-    /// The smallest ids above `after`, at most `limit`.
+    /// Returns the smallest ids above `after`, at most `limit`.
     async fn next_ids(
         &self,
         partition: &PartitionId,
@@ -105,7 +106,7 @@ impl RedisQueue {
     }
 }
 
-/// The smallest of the ids that were seen.
+/// The smallest ids that were seen.
 struct SmallestIds {
     after: Option<MessageId>,
     limit: usize,
@@ -113,7 +114,7 @@ struct SmallestIds {
 }
 
 impl SmallestIds {
-    /// Whether no id that begins with these bytes, or is larger, can belong to the page.
+    /// Whether no id that begins with these bytes, and no larger one, can belong to the page.
     fn is_complete_before(&self, window: &[u8]) -> bool {
         self.ids.len() >= self.limit && self.ids.last().is_none_or(|last| &last.as_bytes()[..] < window)
     }

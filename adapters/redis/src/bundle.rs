@@ -14,18 +14,18 @@ use crate::successors::Groups;
 use crate::token::{Proof, Secret};
 use crate::window::{Window, window};
 
-/// The position of an answer, and its message.
+/// The index of a result, and the message.
 type IndexedId = (usize, MessageId);
 
 /// The settlements of one script, all in one partition.
 #[derive(Default)]
 pub(crate) struct Bundle<'s> {
-    /// Removals of messages without group and key, by secret and window, with the positions of their answers.
+    /// Removals of messages without group and key, by secret and window, with the indexes of their results.
     removals: Vec<((Secret, Window), Vec<IndexedId>)>,
     others: Vec<Ending<'s>>,
-    /// What is kept of the tasks, with the positions of the answers.
+    /// The ends of tasks that are stored, with the indexes of the results.
     ends: Vec<(IndexedId, StoredEnd)>,
-    /// What is stored with these ends.
+    /// The successors that are stored with these settlements.
     pub(crate) successors: Groups<'s>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Ending<'s> {
     pub(crate) proof: Proof,
     pub(crate) action: &'s Action,
     pub(crate) headers: Vec<u8>,
-    /// What is kept of the task, if its message is removed.
+    /// The end of the task, if its message is removed.
     pub(crate) end: Option<StoredEnd>,
 }
 
@@ -50,7 +50,7 @@ impl<'s> Bundle<'s> {
             return;
         }
         let Proof { id, secret, .. } = ending.proof;
-        // Usually the last one: messages claimed together are settled together.
+        // Usually it is the last one, because messages that were claimed together are settled together.
         let kind = (secret, window(id));
         match self.removals.iter_mut().rev().find(|(known, _)| *known == kind) {
             Some((_, ids)) => ids.push((ending.index, id)),
@@ -58,13 +58,13 @@ impl<'s> Bundle<'s> {
         }
     }
 
-    /// The positions of the answers, in their order.
+    /// Returns the indexes of the results, in the order in which the script answers.
     pub(crate) fn indexes(&self) -> Vec<usize> {
         let removals = self.removals.iter().flat_map(|(_, ids)| ids.iter().map(|(index, _)| *index));
         removals.chain(self.others.iter().map(|other| other.index)).collect()
     }
 
-    /// The approximate number and size of its arguments.
+    /// Returns the approximate number and size of the arguments.
     pub(crate) fn size(&self) -> (usize, usize) {
         let (mut more, mut more_bytes) = self.successors.size();
         if !self.ends.is_empty() {
@@ -111,12 +111,12 @@ impl<'s> Bundle<'s> {
         }
     }
 
-    /// The numbers of the answers by their positions, from 1.
+    /// Returns the number of each answer, from 1, by its index.
     fn numbers(&self) -> HashMap<usize, u16> {
         self.indexes().into_iter().zip(1..).collect()
     }
 
-    /// Whether some of what is kept of the tasks lapses some time.
+    /// Whether some of the stored ends expire.
     pub(crate) fn has_lapsing_ends(&self) -> bool {
         self.ends.iter().any(|(_, end)| end.lapses)
     }
@@ -128,8 +128,9 @@ impl<'s> Bundle<'s> {
         }
     }
 
-    /// What may be settled all the same where this says that something cannot be stored, for which nothing was done: the settlements without
-    /// successors, or, if these are not what cannot be stored, those of which nothing is kept.
+    /// Returns the settlements that may still succeed after this error, which says that something cannot be
+    /// stored and that nothing was done. These are the settlements without successors or, if there are no
+    /// successors, those that store no end.
     pub(crate) fn rest(&self, error: &Error) -> Option<Self> {
         let left_out: HashSet<usize> = match error.kind() {
             ErrorKind::Full | ErrorKind::Incompatible if !self.successors.is_empty() => {
@@ -143,7 +144,7 @@ impl<'s> Bundle<'s> {
         Some(self.without(&left_out))
     }
 
-    /// The settlements except those with these positions, without successors.
+    /// Returns the settlements except those with these indexes, without successors.
     fn without(&self, left_out: &HashSet<usize>) -> Self {
         let mut rest = Self::default();
         for (kind, ids) in &self.removals {

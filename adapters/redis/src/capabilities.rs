@@ -1,4 +1,4 @@
-//! What this backend can do.
+//! What this backend declares about itself.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::config::{Config, Topology};
 use crate::limits::{BATCH, JITTER, LEASE, MAX_DELAY, PRIORITY_LEVELS};
 
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-/// How late anything timed may be, because of timers, the network and the server's queue.
+/// How late anything timed may be because of timers, the network and the server's queue.
 const SLACK: Duration = Duration::from_millis(100);
-/// The capabilities on a server with this durability.
+/// Returns the capabilities on a server with this durability.
 pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilities {
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // One call at a time, while the next one gathers: two would carry half each, and a stream can fetch its next deliveries with
-    // only one at a time.
+    // One call at a time, while the next one gathers. Two would carry half as much each, and a stream can
+    // fetch its next deliveries only with one at a time.
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: !config.is_cluster() };
     // A new master may lack the last claims of the previous one.
     let has_one_master = config.topology == Topology::Server;

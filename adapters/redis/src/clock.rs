@@ -1,19 +1,20 @@
-//! The server's time, and durations as scripts count them.
+//! The server's time, and durations in the units of scripts.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// An estimate of the server's clock from its last answers. Scripts correct a value that is far off.
+/// An estimate of the server's clock, based on its last answers. Scripts correct a value that is far off.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
     /// The server's time at `start`, in microseconds since 1970.
     start_us: AtomicI64,
-    /// The time behind the last one that was given to a record.
+    /// One more than the last time that was assigned to a record.
     next_us: AtomicU64,
 }
 
-/// An estimate that is later than the last answer says, by at most so many microseconds, is taken for the better one: answers take time to come.
+/// If the last answer suggests an earlier time than the current estimate, but by at most this many
+/// microseconds, the estimate is kept, because answers take time to arrive.
 const DELAYED_US: u64 = 5000;
 
 impl Default for ServerClock {
@@ -23,7 +24,7 @@ impl Default for ServerClock {
 }
 
 impl ServerClock {
-    /// Sets the time that the server has just returned.
+    /// Updates the estimate with the time that the server has just returned.
     pub(crate) fn set(&self, now_us: u64) {
         let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
         let start_us = now_us.saturating_sub(self.elapsed_us());
@@ -33,7 +34,8 @@ impl ServerClock {
         }
     }
 
-    /// The first of so many times for records, one microsecond apart. No time is given twice, so they tell the order of what this handle pushes.
+    /// Returns the first of `count` times for records, one microsecond apart. No time is assigned twice, so
+    /// the times reflect the order in which this handle pushes.
     pub(crate) fn stamps_us(&self, count: usize) -> u64 {
         let now_us = self.now_us();
         let first_us = |last: u64| if last > now_us + DELAYED_US { now_us } else { now_us.max(last) };
@@ -52,7 +54,7 @@ impl ServerClock {
     }
 }
 
-/// Whole milliseconds, rounded up: nothing timed may come early.
+/// Converts to whole milliseconds. Rounds up, so that nothing timed is early.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

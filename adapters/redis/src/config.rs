@@ -30,7 +30,7 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
 }
 
-/// What is at the address.
+/// What kind of server is at the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// One server, the master.
@@ -55,8 +55,8 @@ pub(crate) struct TlsFiles {
 pub struct RedisBuilder(pub(crate) Config);
 
 impl RedisBuilder {
-    /// Options for connecting to the server that `connect` describes, with its user and password. Connections always use RESP2,
-    /// whatever `connect` says; every server speaks it.
+    /// Options for connecting to the server that `connect` describes, with its user and password. Connections
+    /// always use RESP2, whatever `connect` says, since every server supports it.
     pub fn new(connect: ConnectionInfo) -> Self {
         // Calls do not wait for the answers of earlier ones, so small packets must not wait either.
         let tcp = TcpSettings::default().set_nodelay(true);
@@ -76,14 +76,16 @@ impl RedisBuilder {
         })
     }
 
-    /// The address is a node of a Redis Cluster, which tells the other nodes. URL: `redis-cluster://…`.
+    /// Connects to a Redis Cluster. The address is one of its nodes, which knows the others. URL:
+    /// `redis-cluster://…`.
     pub fn cluster(mut self) -> Self {
         self.0.topology = Topology::Cluster;
         self
     }
 
-    /// The address is a sentinel, which is asked for the master of this name. User, password and database are the master's;
-    /// sentinels are asked without a login. URL: `redis-sentinel://…?master=mymaster`.
+    /// Connects to the master of this name. The address is a sentinel, which is asked where the master is.
+    /// User, password and database are the master's; sentinels are asked without a login. URL:
+    /// `redis-sentinel://…?master=mymaster`.
     pub fn sentinel(mut self, master: impl Into<String>) -> Self {
         self.0.topology = Topology::Sentinel(master.into());
         self
@@ -116,14 +118,14 @@ impl RedisBuilder {
         self
     }
 
-    /// How often, approximately, waiting pulls look for messages by themselves, in case a hint got lost. Nothing polls while
-    /// nobody waits. From 1 ms to 60 s. Default: 900 ms. URL: `poll_interval=900ms`.
+    /// How often, approximately, waiting pulls look for messages by themselves, in case a hint was lost. No
+    /// polling happens while no pull waits. From 1 ms to 60 s. Default: 900 ms. URL: `poll_interval=900ms`.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.0.poll_interval = interval;
         self
     }
 
-    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    /// How long opening a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.0.connect_timeout = timeout;
         self
@@ -141,7 +143,8 @@ impl RedisBuilder {
         self
     }
 
-    /// The clock of this client, for tests with a wrong one. Leases, delays and ages use the server's clock. Default: the host's.
+    /// The clock of this client, for tests with a wrong clock. Leases, delays and ages use the server's.
+    /// Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self
@@ -194,7 +197,7 @@ impl Config {
         self.topology == Topology::Cluster
     }
 
-    /// All addresses, the first one first.
+    /// Returns all addresses, beginning with the main one.
     pub(crate) fn addresses(&self) -> Vec<ConnectionAddr> {
         let first = self.connect.addr().clone();
         let others: Vec<_> =
@@ -203,7 +206,7 @@ impl Config {
     }
 }
 
-/// The same kind of address with another host and port.
+/// Returns an address of the same kind with another host and port.
 pub(crate) fn with_host(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match address {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

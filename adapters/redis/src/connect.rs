@@ -1,4 +1,4 @@
-//! Making connections: to one server, to a master that sentinels know, or to a cluster.
+//! Opening connections: to one server, to a master that sentinels know, or to a cluster.
 
 use std::path::Path;
 
@@ -18,14 +18,15 @@ use crate::config::{Config, TlsFiles, Topology, with_host};
 use crate::error::{ERRORS, classify_connect};
 use crate::{reply, script};
 
-/// Calls that may wait to be sent. More calls wait in their tasks.
+/// How many calls may be queued for sending. Further calls wait in their tasks.
 const PIPELINE: usize = 1024;
-/// How often the cluster client sends a call again within its time: after a redirection, or while the cluster elects a master.
+/// How often the cluster client repeats a call within its time, after a redirection or while the cluster
+/// elects a master.
 const REDIRECTIONS: u32 = 64;
-/// The longest pause before that, in milliseconds.
+/// The longest pause before a repetition, in milliseconds.
 const REDIRECTION_PAUSE_MS: u64 = 200;
 
-/// Makes connections.
+/// Opens connections.
 pub(crate) struct Connector {
     client: ClientKind,
     options: AsyncConnectionConfig,
@@ -33,7 +34,7 @@ pub(crate) struct Connector {
 
 enum ClientKind {
     Server(Client),
-    /// Keeps its connection to a sentinel.
+    /// The client keeps its connection to a sentinel.
     Sentinel(tokio::sync::Mutex<SentinelClient>),
     Cluster(ClusterClient, Vec<Client>),
 }
@@ -42,7 +43,7 @@ enum ClientKind {
 #[derive(Clone)]
 pub(crate) enum Conn {
     Single(MultiplexedConnection),
-    /// To all servers of a cluster. Finds new masters by itself.
+    /// A connection to all servers of a cluster, which finds new masters by itself.
     Cluster(ClusterConnection),
 }
 
@@ -73,7 +74,8 @@ impl Connector {
         Ok(Conn::Single(conn))
     }
 
-    /// The error of a cluster node that refused the connection. The cluster client does not expose it.
+    /// Returns the error of a cluster node that refused the connection, which the cluster client does not
+    /// expose.
     async fn refusal(&self, seeds: &[Client]) -> Option<RedisError> {
         for seed in seeds {
             let refusal = match seed.get_multiplexed_async_connection_with_config(&self.options).await {
@@ -87,8 +89,8 @@ impl Connector {
         None
     }
 
-    /// Opens a connection that receives published messages. In a cluster any node will do, since each gets all of them; `known`
-    /// is asked for the nodes.
+    /// Opens a connection that receives published messages. In a cluster any node will do, since each one
+    /// receives all of them; `known` is asked for the nodes.
     pub(crate) async fn subscriber(&self, known: Option<Conn>) -> RedisResult<PubSub> {
         let client = match &self.client {
             ClientKind::Server(client) => client.clone(),
@@ -115,9 +117,9 @@ async fn subscriber_of_any(seeds: &[Client], known: Option<Conn>) -> RedisResult
     Err(last)
 }
 
-/// Loads the scripts: a restarted server has forgotten them.
+/// Loads the scripts, which a restarted server has forgotten.
 async fn load_scripts(conn: &mut MultiplexedConnection) -> RedisResult<()> {
-    // Without a login a client may not send anything as large as a script.
+    // Before it has logged in, a client may not send anything as large as a script.
     match redis::cmd("PING").query_async::<()>(conn).await {
         Err(error) if error.is_io_error() || error.code() == Some("NOAUTH") => return Err(error),
         _ => {}
@@ -133,7 +135,7 @@ async fn load_scripts(conn: &mut MultiplexedConnection) -> RedisResult<()> {
     }
 }
 
-/// The masters of a cluster, reached in the same way as this node.
+/// Returns the masters of a cluster, to be reached in the same way as this node.
 async fn masters(conn: &mut Conn, like: &Client) -> RedisResult<Vec<Client>> {
     let slots = conn.send(redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let mut addresses: Vec<_> =
@@ -145,7 +147,8 @@ async fn masters(conn: &mut Conn, like: &Client) -> RedisResult<Vec<Client>> {
         .collect()
 }
 
-/// A range of slots: its first, its last, its master, and its replicas.
+/// Returns the master from a range of slots, which consists of the first slot, the last slot, the master and
+/// the replicas.
 fn master_of(range: Value, like: &Client) -> Option<ConnectionAddr> {
     let master = reply::list(range).ok()?.into_iter().nth(2)?;
     let mut master = reply::list(master).ok()?.into_iter();
@@ -190,7 +193,7 @@ fn cluster(
         .response_timeout(config.call_timeout)
         .tcp_settings(TcpSettings::default().set_nodelay(true))
         .retries(REDIRECTIONS)
-        // A constant pause: one that grows would overflow after some sixty retries.
+        // The pause is constant, because one that grows would overflow after some sixty retries.
         .retry_wait_formula(REDIRECTION_PAUSE_MS, 1)
         .max_retry_wait(REDIRECTION_PAUSE_MS)
         .min_retry_wait(1);
@@ -234,7 +237,7 @@ fn is_encrypted(config: &Config) -> bool {
 /// Reads the files with certificates, if there are any.
 async fn certificates(config: &Config) -> Result<Option<TlsCertificates>> {
     if is_encrypted(config) && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // If a program has compiled in several providers, rustls would not know which one to use.
+        // If several providers are compiled into a program, rustls does not know which one to use.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let TlsFiles { authority, client } = &config.tls;

@@ -14,7 +14,8 @@ use crate::link::Call;
 use crate::reply::{bytes, list, optional_bytes, text};
 use crate::script::{self, Script};
 
-/// The longest that entries are kept, unless for good: what scripts can reckon with.
+/// Entries that would be kept for longer than this are kept until they are deleted, since scripts cannot
+/// calculate with longer times.
 const LONGEST_MS: u64 = 1 << 50;
 const ANYTHING: &[u8] = b"*";
 const NOTHING: &[u8] = b"-";
@@ -40,7 +41,7 @@ impl ControlStorage for RedisQueue {
         let (mut entries, mut first) = (Vec::new(), None);
         loop {
             let Stamped { now, value } = self.list_some(prefix, &after, limit - entries.len()).await?;
-            // The first time: nothing that was found had lapsed by then.
+            // The first time is returned, since nothing that was found had expired at that time.
             let now = *first.get_or_insert(now);
             let mut values = value.into_iter();
             let next = optional_bytes(values.next().ok_or_else(unexpected_reply)?)?;
@@ -83,14 +84,14 @@ impl RedisQueue {
         Call::new(script, &self.inner.names.control(), args, bytes + 256)
     }
 
-    /// One step over the names, which no number of lapsed entries makes longer.
+    /// Runs one step over the names. Its cost does not depend on the number of expired entries.
     async fn list_some(&self, prefix: &str, after: &str, limit: usize) -> Result<Stamped<Vec<Value>>> {
         let mut call = self.control_call(&script::CONTROL_LIST, 3, 128);
         call.arg(prefix.as_bytes()).arg(after.as_bytes()).int(limit as u64);
         self.control(&call).await
     }
 
-    /// The time of the reply, and what it says beyond.
+    /// Returns the time of the reply, and the rest of it.
     async fn control(&self, call: &Call) -> Result<Stamped<Vec<Value>>> {
         let mut values = list(self.run(call, Operation::Control).await?)?;
         if values.is_empty() {
@@ -126,7 +127,7 @@ fn moment(ms: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Reads an entry as the scripts write it.
+/// Reads an entry as scripts write it.
 fn entry(key: Key, stored: &[u8]) -> Result<Entry> {
     let damaged = || {
         ERRORS.error(

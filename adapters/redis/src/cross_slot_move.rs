@@ -1,4 +1,4 @@
-//! What a cluster cannot do in one step, because it involves several servers.
+//! What a cluster cannot do in one step because it concerns several servers.
 
 use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 
@@ -12,7 +12,8 @@ use crate::script;
 use crate::settle::{CrossSlot, settled};
 
 impl RedisQueue {
-    /// In a cluster, adds a partition to the list of all partitions before its first message or pause. Elsewhere scripts do that.
+    /// In a cluster, adds a partition to the list of all partitions before its first message or pause.
+    /// Otherwise scripts do that.
     pub(crate) async fn register_partition(&self, partition: &PartitionId) -> Result<()> {
         if !self.inner.config.is_cluster() || self.inner.listed.is_recent(partition.name()) {
             return Ok(());
@@ -24,13 +25,13 @@ impl RedisQueue {
         Ok(())
     }
 
-    /// In a cluster, notes in that list, if the partition is there, that it may get keys that releases before amendments do not know.
-    /// Elsewhere scripts do that.
+    /// In a cluster, marks the partition in that list, if it is there, as having keys that releases before
+    /// amendments do not know. Otherwise scripts do that.
     pub(crate) async fn register_amended(&self, partition: &PartitionId) -> Result<()> {
         self.register_layout(partition, AMENDED_LAYOUT, &self.inner.amended).await
     }
 
-    /// The same of keys that releases before whole groups do not know.
+    /// Does the same for keys that releases before whole groups do not know.
     pub(crate) async fn register_counted(&self, partition: &PartitionId) -> Result<()> {
         self.register_layout(partition, COUNTED_LAYOUT, &self.inner.counted).await
     }
@@ -46,9 +47,9 @@ impl RedisQueue {
         Ok(())
     }
 
-    /// Moves a message to a partition whose slot may be on another server: stores a copy there while the lease holds, then
-    /// removes the message here. If this is interrupted, the message comes back here; when it is moved again, the copy is
-    /// recognised by its id.
+    /// Moves a message to a partition whose slot may be on another server: stores a copy there while the
+    /// lease is valid, then removes the message here. If this is interrupted, the message comes back here.
+    /// When it is moved again, the copy is recognised by its id.
     pub(crate) async fn move_across_slots(&self, one: &CrossSlot<'_>) -> Result<SettleOutcome> {
         if !self.copy_across_slots(one).await? {
             return Ok(SettleOutcome::Lost);
@@ -59,7 +60,7 @@ impl RedisQueue {
         digits.first().map(|digit| settled(*digit)).ok_or_else(unexpected_reply)
     }
 
-    /// Stores a copy of a message where it is moved to. Returns whether the lease held.
+    /// Stores a copy of a message in its target partition. Returns whether the lease was valid.
     pub(crate) async fn copy_across_slots(&self, one: &CrossSlot<'_>) -> Result<bool> {
         let CrossSlot { from, ending: Ending { proof, headers, .. }, .. } = one;
         let Some(to) = one.target() else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Successors in partitions of a cluster that may be on other servers than the delivery.
+//! Successors in partitions of a cluster that may be on other servers than their delivery.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,14 @@ use crate::script;
 use crate::settle::{CrossSlot, SettlementBatch};
 use crate::successors::{Groups, Placed};
 
-/// How a move ends once its copy is stored.
+/// The action that completes a move once its copy is stored.
 static REMOVE: Action = Action::Remove;
 
 impl RedisQueue {
-    /// Stores what goes to other slots while the leases hold: first the copies of moved messages, then the successors. After that
-    /// the settlements go the way of all others, with the rest. If this is interrupted, the deliveries come again; when they are
-    /// settled again, what is still there is recognised by its id.
+    /// Stores what goes to other slots while the leases are valid: first the copies of moved messages, then
+    /// the successors. After that the settlements are processed like all others, with the remaining
+    /// successors. If this is interrupted, the deliveries come again. When they are settled again, what still
+    /// exists is recognised by its id.
     pub(crate) async fn store_across_slots(&self, batch: &mut SettlementBatch<'_>) {
         let all = std::mem::take(&mut batch.cross_slot_successors);
         if all.is_empty() {
@@ -50,7 +51,8 @@ impl RedisQueue {
         }
     }
 
-    /// Copies what is moved, and checks the other leases. Returns of each settlement whether its lease held.
+    /// Copies the messages that are moved, and checks the other leases. Returns for each settlement whether
+    /// its lease was valid.
     async fn copy_or_check(&self, all: &[CrossSlot<'_>]) -> Vec<Result<bool>> {
         let mut checks: HashMap<&PartitionId, Vec<&CrossSlot<'_>>> = HashMap::new();
         for one in all.iter().filter(|one| one.target().is_none()) {
@@ -64,7 +66,7 @@ impl RedisQueue {
         all.iter().map(|one| is_held.remove(&one.ending.index).unwrap_or(Ok(false))).collect()
     }
 
-    /// Returns of each settlement of a partition, by its position, whether its lease held.
+    /// Returns for each settlement of a partition, by its index, whether its lease was valid.
     async fn check_held(&self, from: &PartitionId, some: &[&CrossSlot<'_>]) -> Vec<(usize, Result<bool>)> {
         let mut call = self.new_call(&script::HELD, from, some.len(), 64 * some.len());
         for one in some {
@@ -78,7 +80,7 @@ impl RedisQueue {
         some.iter().enumerate().map(|(number, one)| (one.ending.index, digit(number))).collect()
     }
 
-    /// Stores each group. Returns the errors, by the positions of the settlements that cannot end because of them.
+    /// Stores each group. Returns the errors, by the indexes of the settlements that fail because of them.
     async fn store_groups(&self, groups: &Groups<'_>) -> HashMap<usize, Error> {
         let at_us = groups.at_us();
         let storing = groups.iter().map(|(partition, group)| self.store(partition, &group.rows, at_us));
@@ -92,7 +94,7 @@ impl RedisQueue {
     }
 }
 
-/// Takes away the successors that may be on other servers.
+/// Takes out the successors that may be on other servers.
 fn take_elsewhere<'s>(one: &mut CrossSlot<'s>) -> Vec<Placed<'s>> {
     let (here, elsewhere) = std::mem::take(&mut one.successors)
         .into_iter()

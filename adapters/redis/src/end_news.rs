@@ -1,4 +1,4 @@
-//! Telling other processes which tasks have ended for which somebody waits.
+//! Notifying other processes of the ends of tasks that they watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::link::Link;
 
-/// The least time between two messages of one handle.
+/// The shortest time between two messages of one handle.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long the last ones may take when the handle closes.
+/// How long the last messages may take when the handle closes.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Publishes the news of a handle.
@@ -20,7 +20,7 @@ pub(crate) struct Teller {
     pub(crate) end_watches: Arc<EndWatches>,
     pub(crate) link: Arc<Link>,
     pub(crate) channel: String,
-    /// The name of this handle, whose own news are none to it.
+    /// The name of this handle, which ignores its own news.
     pub(crate) caller: String,
 }
 
@@ -53,12 +53,12 @@ impl Teller {
     }
 }
 
-/// As it is published: `ends caller news`. What an earlier release makes of it is no hint.
+/// Formats news for publishing: `ends caller news`. Earlier releases do not read it as a hint.
 fn write(news: &str, caller: &str) -> String {
     format!("ends {caller} {news}")
 }
 
-/// Takes in what was published, unless it is something else: then `false`.
+/// Processes what was published. Returns `false` if it is something else.
 pub(crate) fn hear(text: &[u8], own: &str, end_watches: &EndWatches) -> bool {
     let read = |text| {
         let (caller, news) = std::str::from_utf8(text).ok()?.strip_prefix("ends ")?.split_once(' ')?;

@@ -1,5 +1,5 @@
-//! The list of partitions with ends that lapse, for a purge. One server's scripts keep it; in a cluster it may be on another server than a
-//! partition, and clients keep it.
+//! The list of partitions with ends that expire, which a purge needs. On one server, scripts maintain it. In
+//! a cluster it may be on another server than a partition, so clients maintain it.
 
 use anyqueue::{Operation, PartitionId, Result};
 
@@ -8,24 +8,25 @@ use crate::link::Call;
 use crate::reply::{count, exactly, list, text};
 use crate::script::{self, Script};
 
-/// How many ends one script looks at, most of which it frees.
+/// How many ends one script reads. It frees most of them.
 const LOOKED_AT_PER_CALL: usize = 250;
-/// How many partitions one call names.
+/// How many partitions one call returns.
 const NAMES_PER_CALL: u64 = 100;
-/// A partition without ends stays on a cluster's list for so long since a handle noted it. Handles rely on it for a minute, and for as long
-/// as their calls take.
+/// In a cluster, a partition without ends stays on the list for this long after a handle registered it.
+/// Handles rely on a registration for a minute, plus the duration of their calls.
 const LISTED_FOR_S: u64 = 600;
 
 /// What one script freed.
 struct Freed {
     count: usize,
-    /// Whether there are ends that lapse later.
+    /// Whether there are ends that expire later.
     has_more: bool,
 }
 
 impl RedisQueue {
-    /// In a cluster, notes that ends of this partition will lapse. Elsewhere scripts do that. An error must not keep tasks from ending, which
-    /// need another server: then a purge may not find the partition until more of it ends, a minute later.
+    /// In a cluster, registers that ends of this partition expire. Otherwise scripts do that. An error here
+    /// must not keep tasks from ending, which concerns another server. A purge may then miss the partition
+    /// until more of its tasks end, a minute later.
     pub(crate) async fn enlist(&self, partition: &PartitionId) {
         if !self.inner.config.is_cluster() || self.inner.with_ends.is_recent(partition.name()) {
             return;
@@ -50,7 +51,7 @@ impl RedisQueue {
         }
     }
 
-    /// Those partitions first in which the first one has lapsed.
+    /// Purges the partitions in order of their first expiry.
     async fn purge_lapsed(&self, limit: usize) -> Result<usize> {
         let mut purged = 0;
         while purged < limit {
@@ -68,7 +69,8 @@ impl RedisQueue {
         Ok(purged)
     }
 
-    /// All that are listed. A partition that goes from the list meanwhile may hide another one from this purge, not from the next one.
+    /// Purges all listed partitions. A partition that leaves the list meanwhile may hide another one from
+    /// this purge, but not from the next.
     async fn purge_listed(&self, limit: usize) -> Result<usize> {
         let (mut purged, mut first) = (0, 0);
         while purged < limit {
@@ -97,7 +99,7 @@ impl RedisQueue {
         self.run(&call, Operation::Inspect).await.map(|_| ())
     }
 
-    /// Frees what has lapsed in a partition, in small steps.
+    /// Frees the expired ends of a partition in small steps.
     async fn purge_partition(&self, partition: &PartitionId, limit: usize) -> Result<Freed> {
         let mut freed = Freed { count: 0, has_more: true };
         while freed.count < limit {

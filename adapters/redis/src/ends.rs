@@ -1,4 +1,4 @@
-//! The ends of tasks in the form in which scripts store them.
+//! The ends of tasks, in the form in which scripts store them.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,29 +9,30 @@ use crate::clock::millis;
 use crate::error::ERRORS;
 use crate::link::Call;
 
-/// When what is kept until it is deleted lapses, in milliseconds since 1970: all bits of six bytes. Scripts have the same constant.
+/// The expiry of ends that are kept until they are deleted, in milliseconds since 1970: all bits of six bytes
+/// are set. Scripts have the same constant.
 const NEVER_MS: u64 = (1 << 48) - 1;
-/// What is to be kept for longer, which is four thousand years, is kept until it is deleted.
+/// Ends that would be kept for longer than this, about four thousand years, are kept until they are deleted.
 const LONGEST_MS: u64 = 1 << 47;
 /// Added to the state of an end that has a result.
 const WITH_RESULT: u8 = 16;
-/// The moment, when it lapses, the rank, and the state.
+/// The size of the moment, the expiry, the rank and the state.
 const FRONT_BYTES: usize = 6 + 6 + 8 + 1;
 
-/// An end to be stored.
+/// An end, prepared to be stored.
 #[derive(Clone)]
 pub(crate) struct StoredEnd {
-    /// Nothing of what is only counted.
+    /// Empty if the end is only counted.
     bytes: Vec<u8>,
     result: Option<Bytes>,
-    /// What is counted of it.
+    /// What is counted.
     count: Vec<u8>,
-    /// Whether it lapses some time.
+    /// Whether it expires.
     pub(crate) lapses: bool,
 }
 
 impl StoredEnd {
-    /// To be stored, unless it is kept for no time, and counted.
+    /// Encodes an end that is counted and, unless its time to be kept is zero, stored.
     pub(crate) fn encode(end: &TaskEnd) -> Result<Self> {
         if !end.is_kept() {
             return Ok(Self::only_counted(end));
@@ -50,13 +51,14 @@ impl StoredEnd {
     }
 }
 
-/// What scripts count of an end: the name of its counter, its generation, its times, and its kind.
+/// Encodes what scripts count of an end: the name of its counter, its generation, its durations, and its
+/// kind.
 fn counted(end: &TaskEnd) -> Vec<u8> {
-    // By which minute, the server says.
+    // The server determines the minute.
     let SeriesCell { key, ran, waited, .. } = SeriesCell::of(end, SystemTime::UNIX_EPOCH);
     let [generation @ .., _, _, _, _, _, _] = end.rank().to_be_bytes();
     let kind = key.kind.as_deref().unwrap_or_default();
-    // Longer ones are cut by core long before.
+    // Core truncates kinds long before this limit.
     let length = u16::try_from(kind.len()).unwrap_or(u16::MAX);
     let micros = |time: Duration| six_bytes(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     let mut bytes = vec![key.state.code(), key.ran_bucket, key.waited_bucket];
@@ -68,7 +70,8 @@ fn counted(end: &TaskEnd) -> Vec<u8> {
     bytes
 }
 
-/// Ends that one call stores, with the numbers of that which they end: its position in the answer, from 1.
+/// Adds the ends that one call stores. Each has the number of the settlement that brings it: the position of
+/// its answer, from 1.
 pub(crate) fn add_to<'e>(
     call: &mut Call,
     ends: impl Iterator<Item = (u16, MessageId, &'e StoredEnd)> + Clone,
@@ -87,7 +90,7 @@ pub(crate) fn add_to<'e>(
     }
 }
 
-/// The approximate number and size of their arguments.
+/// Returns the approximate number and size of the arguments of these ends.
 pub(crate) fn size<'e>(ends: impl Iterator<Item = &'e StoredEnd>) -> (usize, usize) {
     ends.fold((2, 64), |(args, bytes), end| {
         let result = end.result.as_ref().map_or(0, Bytes::len);
@@ -95,7 +98,7 @@ pub(crate) fn size<'e>(ends: impl Iterator<Item = &'e StoredEnd>) -> (usize, usi
     })
 }
 
-/// Reads what scripts have stored of an end, and its result, if that was read too.
+/// Reads a stored end, and its result, if that was fetched.
 pub(crate) fn decode(id: MessageId, record: &[u8], result: Option<Vec<u8>>) -> Result<EndedTask> {
     let (ended_ms, lapses_ms, flag, body) = split(record).ok_or_else(damaged)?;
     let mut end = TaskEnd::decode(body)?;
@@ -125,13 +128,14 @@ fn time(since_1970_ms: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(since_1970_ms)
 }
 
-/// The last six bytes of a number.
+/// Returns the last six bytes of a number.
 pub(crate) fn six_bytes(number: u64) -> [u8; 6] {
     let [_, _, bytes @ ..] = number.to_be_bytes();
     bytes
 }
 
-/// The first whole millisecond that is not before this time, as lists have it, and whether it is that very time.
+/// Returns the first whole millisecond that is not before this time, as it is stored in lists, and whether it
+/// is exactly that time.
 pub(crate) fn moment(at: SystemTime) -> ([u8; 6], bool) {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let since_ms = millis(since).min(NEVER_MS);
@@ -146,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// What a script makes of an end at this moment.
+    /// What a script stores of an end at this moment.
     fn stored(end: &TaskEnd, ended_ms: u64) -> Vec<u8> {
         let sent = StoredEnd::encode(end).unwrap().bytes;
         let keep_ms = number(*sent.first_chunk().unwrap());

@@ -1,4 +1,4 @@
-//! Errors of Redis and its client, as kind and retry class.
+//! Errors of Redis and its client, with their kinds and retry classes.
 
 use anyqueue::adapter::Errors;
 use anyqueue::{Error, ErrorKind, RetryClass};
@@ -14,7 +14,7 @@ pub(crate) fn unexpected_reply() -> Error {
     ERRORS.error(ErrorKind::Incompatible, "the server sent a reply that this release does not know")
 }
 
-/// Whether the server answered, so that the connection can still be used.
+/// Whether the server answered, so that the connection is still usable.
 pub(crate) fn is_server_answer(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
@@ -24,10 +24,11 @@ pub(crate) fn is_from_replica(error: &RedisError) -> bool {
     error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains(WRITE_ON_REPLICA))
 }
 
-/// The error of a script that writes on a replica.
+/// The error of a script that writes to a replica.
 const WRITE_ON_REPLICA: &str = "against a read only replica";
 
-/// Whether the cluster client's task has ended. Only a fault in it causes that, and then nothing repairs the connection.
+/// Whether the cluster client's task has ended. Only a bug in it can cause that, and then nothing repairs the
+/// connection.
 pub(crate) fn is_client_gone(error: &RedisError) -> bool {
     error.is_io_error() && error.to_string().contains("redis_cluster: Unable to")
 }
@@ -49,7 +50,7 @@ pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
     }
     if cause.to_string().to_lowercase().contains("certificate") {
         let text = format!(
-            "{target}: a certificate was not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
+            "{target}: a certificate was not accepted; see `ca_file`, or `cert_file` and `key_file` if the server asks for one"
         );
         return ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(cause);
     }
@@ -58,13 +59,14 @@ pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
         .with_source(cause)
 }
 
-/// A call that failed before anything was sent can be repeated, if it can succeed at all.
+/// Makes an error repeatable if it occurred before anything was sent, unless a repetition can never succeed.
 fn before(retry: RetryClass) -> RetryClass {
     if retry == RetryClass::Never { RetryClass::Never } else { RetryClass::Safe }
 }
 
-/// Classifies an error of a call to a cluster, whose slots move between servers. A call that was redirected until its time was
-/// over did nothing; a script that could not access a key may have done a part of its work.
+/// Classifies an error of a call to a cluster, whose slots move between servers. A call that was redirected
+/// until its time was over did nothing. A script that could not access a key may have done a part of its
+/// work.
 pub(crate) fn classify_of_cluster(cause: RedisError) -> Error {
     let text = cause.detail().unwrap_or_default();
     match cause.code() {
@@ -84,7 +86,7 @@ pub(crate) fn classify_of_cluster(cause: RedisError) -> Error {
     }
 }
 
-/// The error of a script in a cluster whose key is not served by its server, or by none.
+/// The errors of a script in a cluster if the server does not serve its key, or if no server does.
 const NOT_LOCAL: [&str; 2] =
     ["attempted to access a non local key", "attempted to access a key while the cluster"];
 
@@ -111,7 +113,8 @@ pub(crate) fn classify(cause: RedisError) -> Error {
     classed.with_source(cause)
 }
 
-/// Classifies error codes. The server's own text is repeated only where it names what is missing; it contains no credentials.
+/// Classifies an error by its code. The server's own text is included only where it names what is missing; it
+/// contains no credentials.
 fn by_code(code: &str, text: &str) -> Error {
     let (code, text) = within_script(text).unwrap_or((code, text));
     let safe = RetryClass::Safe;
@@ -170,8 +173,8 @@ fn by_code(code: &str, text: &str) -> Error {
     }
 }
 
-/// The code and text of an error within a script, if the server wraps them: Redis 6.2 answers, for instance, `Error running
-/// script (call to f_…): @user_script: 7: -MISCONF Errors writing …`.
+/// Returns the code and text of an error within a script, if the server wraps them. Redis 6.2 answers, for
+/// instance, `Error running script (call to f_…): @user_script: 7: -MISCONF Errors writing …`.
 fn within_script(text: &str) -> Option<(&str, &str)> {
     let (_, last) = text.strip_prefix("Error running script")?.rsplit_once("@user_script:")?;
     let (_line, said) = last.split_once(": ")?;

@@ -17,7 +17,7 @@ use crate::token::{Proof, Secret};
 
 impl RedisQueue {
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        // Usually one batch. A script could not take many more at once.
+        // There is usually only one batch. A script could not process many more at once.
         let mut batches = extensions.chunks(BATCH);
         let mut outcomes = self.extend_batch(batches.next().unwrap_or_default()).await;
         for batch in batches {
@@ -65,7 +65,8 @@ impl RedisQueue {
     }
 }
 
-/// The extensions of one partition, by secret and duration in milliseconds, with the positions of their answers.
+/// The extensions of one partition, by secret and duration in milliseconds, with the indexes of their
+/// results.
 #[derive(Default)]
 struct LeaseExtensions(HashMap<(Secret, u64), Vec<Extended>>);
 
@@ -89,7 +90,7 @@ fn outcome_of(digit: Option<&u8>) -> ExtendOutcome {
     }
 }
 
-/// Extending twice is harmless.
+/// A repetition is safe, since extending twice is harmless.
 fn stamp_extend(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Extend)
 }

@@ -1,4 +1,4 @@
-//! Hints in the form in which scripts give and publish them.
+//! Hints, in the form in which scripts return and publish them.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use anyqueue::adapter::Hint;
 
 use crate::names;
 
-/// A hint about a time in microseconds from now; a negative one means never.
+/// Returns a hint about something due in this many microseconds; negative means never.
 pub(crate) fn due_us(in_us: i64) -> Hint {
     Hint { ready: 0, due: u64::try_from(in_us).ok().map(Duration::from_micros) }
 }
 
-/// Reads what a script published: a partition, how many messages are ready, when the next is due, and whose call it was.
+/// Reads what a script published: a partition, how many messages are ready, when the next one is due, and
+/// which handle made the call.
 pub(crate) fn read(text: &[u8]) -> Option<(PartitionId, Hint, &str)> {
     let text = std::str::from_utf8(text).ok()?;
     let (rest, caller) = text.rsplit_once(' ')?;

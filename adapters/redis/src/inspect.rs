@@ -14,7 +14,8 @@ use crate::{reply, script};
 pub(crate) const IDS_PER_CALL: usize = 100;
 
 impl RedisQueue {
-    /// The outcome for each id: removed, held, or missing.
+    /// Removes messages, or requests their cancellation. Returns the outcome for each id: removed, held, or
+    /// missing.
     async fn take_out<T: Clone>(
         &self,
         partition: &PartitionId,
@@ -90,7 +91,7 @@ impl RedisQueue {
     }
 }
 
-/// Asking again is harmless: what was removed stays removed.
+/// A repetition is safe: what was removed stays removed.
 pub(crate) fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Inspect)
 }
@@ -106,8 +107,8 @@ impl InspectQueueStorage for RedisQueue {
         self.counts_now(partition).await.map_err(stamp)
     }
 
-    /// If the partition has more than two thousand messages, this scans all of its messages and dead letters that were not pushed
-    /// together with others. It goes in small steps, and skips large payloads.
+    /// If the partition has more than two thousand messages, this scans all of its messages and dead letters
+    /// that were not pushed together with others. It proceeds in small steps, and skips large payloads.
     async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
         let Page { after, limit } = page;
         self.page(partition, after, limit).await.map_err(stamp)

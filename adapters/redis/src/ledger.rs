@@ -1,4 +1,4 @@
-//! The ledger: the ends of tasks.
+//! The ledger of task ends.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::names::partition_kind;
 use crate::reply::{bytes, count, exactly, list, optional_bytes};
 use crate::script;
 
-/// How many ends one call looks at for a list.
+/// How many ends one call reads for a list.
 const LISTED_PER_CALL: usize = 250;
 
-/// The bounds of moments and ids, and the states, as scripts need them.
+/// The bounds of moments and ids, and the states, in the form that scripts expect.
 struct Range {
     upper: Vec<u8>,
     lower: Vec<u8>,
@@ -33,7 +33,7 @@ struct Range {
 impl Range {
     fn new(query: &EndedQuery, after: Option<EndedCursor>) -> Self {
         let until = [query.before.map(|before| moment(before).0.to_vec()), after.map(place)];
-        // Whatever begins with the very moment stands behind it.
+        // Everything that begins with exactly this moment sorts after it.
         let upper = until.into_iter().flatten().min();
         let states = EndState::ALL.into_iter();
         let states = states.filter(|state| query.states.is_empty() || query.states.contains(state));
@@ -49,18 +49,20 @@ impl Range {
     }
 }
 
-/// Where a page stopped, as lists have it. A cursor between two milliseconds stands before all of the second.
+/// Returns the position at which a page ended, in the form of the lists. A cursor between two milliseconds
+/// sorts before everything at the second one.
 fn place(EndedCursor { ended_at, id }: EndedCursor) -> Vec<u8> {
     let (at, is_exact) = moment(ended_at);
     if is_exact { [&at[..], id.as_bytes()].concat() } else { at.to_vec() }
 }
 
-/// The bound of what stands before this.
+/// Returns the upper bound of everything before this position.
 fn before(place: &[u8]) -> Vec<u8> {
     [b"(", place].concat()
 }
 
-/// The results of calls, each with some of the items. `batch` says how many of those that are left go with one call.
+/// Collects the results of several calls, each with some of the items. `batch` returns how many of the
+/// remaining items go into the next call.
 async fn in_calls<'i, I, T, F>(
     items: &'i [I],
     batch: impl Fn(&[I]) -> usize,
@@ -83,12 +85,12 @@ where
     results
 }
 
-/// As many ids as one call carries.
+/// Returns how many ids fit into one call.
 fn some_ids<T>(_: &[T]) -> usize {
     IDS_PER_CALL
 }
 
-/// As many ends as one call carries.
+/// Returns how many ends fit into one call.
 fn some_ends(ends: &[(MessageId, Arc<TaskEnd>)]) -> usize {
     let mut size = 0;
     let has_room = |(_, end): &&(MessageId, Arc<TaskEnd>)| {
@@ -157,7 +159,7 @@ impl RedisQueue {
         Ok(counted.min(cap))
     }
 
-    /// The first of these, as many as one answer holds.
+    /// Returns the ends of the first ids, as many as fit into one answer.
     async fn find_some(
         &self,
         partition: &PartitionId,

@@ -11,35 +11,41 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays, atomic moves, ids that are
-//! unique in a partition and its dead letters. Each call is one script, which the server runs completely or not at all. All times
-//! are the server's.
+//! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays,
+//! atomic moves, ids that are unique in a partition and its dead letters. Each call is one script, which the
+//! server runs completely or not at all. All times are the server's.
 //!
-//! Successors are stored by the script that ends their delivery: both or neither. Those of one delivery may have 256 MiB together. A
-//! server that is out of memory refuses them with `Full`, and their delivery is still held; settlements without successors go on.
+//! Successors are stored by the script that ends their delivery: both or neither. The successors of one
+//! delivery may have 256 MiB together. A server that is out of memory refuses them with `Full`, and their
+//! delivery stays held; settlements without successors succeed.
 //!
-//! A push that changes what waits with its key is one script too, so the message has its old content or all of the new. One whose record
-//! cannot be read, or was written by a newer release, is left as it is: the push returns `Duplicate`.
+//! A push that changes the waiting message with its key is one script too, so that message has either its old
+//! content or all of the new one. A message whose record cannot be read, or was written by a newer release,
+//! is not changed: the push returns `Duplicate`.
 //!
-//! An amendment is one script for each hundred ids. A message with a new priority stands among its new equals by when it was pushed, as the
-//! pushing handle knew the server's clock: exactly for the messages of one handle, and to within a fraction of a millisecond between handles,
-//! or at worst 20 milliseconds. When a message [becomes urgent](anyqueue::TaskOptions::urgent_after) is told to the server, which lifts it with
-//! the first pull from then on; a message that is moved, to the dead letters or elsewhere, leaves its moment behind. A client of a cluster may
-//! send an amendment twice, if its connection breaks; for five minutes the second one only repeats the first one's answer.
+//! An amendment is one script for each hundred ids. A message with a new priority is placed among its new
+//! equals by the time of its push, as the pushing handle estimated it by the server's clock: exactly for the
+//! messages of one handle, and to within a fraction of a millisecond between handles, or 20 milliseconds at
+//! worst. The server stores when a message [becomes urgent](anyqueue::TaskOptions::urgent_after), and lifts
+//! it with the first pull after that. A message that is moved, to the dead letters or elsewhere, loses this
+//! moment. In a cluster, a client may send an amendment twice if its connection breaks; within five minutes,
+//! the second one only repeats the answer of the first.
 //!
-//! The [end of a task](anyqueue::adapter::LedgerQueueStorage) is stored by the script that removes its message: both or neither, also in a
-//! cluster. Ends are as durable as settlements. A server that is out of memory settles and stores the ends that come with settlements all
-//! the same, or nothing could be finished there, and refuses with `Full` ends that come otherwise. What has lapsed is in no answer from its
-//! millisecond on; its memory is freed by a purge, at most 250 ends in one script.
+//! The [end of a task](anyqueue::adapter::LedgerQueueStorage) is stored by the script that removes its
+//! message: both or neither, also in a cluster. Ends are as durable as settlements. A server that is out of
+//! memory still settles, and stores ends that come with settlements, because otherwise nothing could be
+//! finished there; it refuses other ends with `Full`. An expired end is not returned from the millisecond of
+//! its expiry on. Its memory is freed by a purge, at most 250 ends per script.
 //!
-//! A member of a group joins the end of its level when those before it are gone; one that was given back meanwhile goes ahead of what was
-//! never delivered. A pull of [whole groups](anyqueue::adapter::PullRequest::group_members) is one script like any other: it takes the members
-//! from their group's line together with the first.
+//! A member of a group joins the end of its level when those before it are gone; one that was released in the
+//! meantime goes ahead of messages that were never delivered. A pull of [whole
+//! groups](anyqueue::adapter::PullRequest::group_members) is one script like any other: it takes the members
+//! out of their group's line together with the first one.
 //!
 //! A message that is moved to a partition that already has its id counts as that message: it is not stored again.
 //!
-//! A record that cannot be read is delivered with its stored bytes and the reason. The queue moves damaged ones to the dead letters; those
-//! that a newer release wrote come again later.
+//! A record that cannot be read is delivered with its stored bytes and the reason. The queue moves damaged
+//! records to the dead letters; records that a newer release wrote come again later.
 //!
 //! # Where it runs
 //! | server | URL | difference |
@@ -49,21 +55,24 @@
 //! | a master with sentinels | `redis-sentinel://host:26379/0?master=mymaster&nodes=host2:26379,host3:26379`; user and password are the master's, sentinels are asked without a login | a fail-over can lose what was acknowledged last |
 //! | a Redis Cluster | `redis-cluster://host:6379/?nodes=host2:6379,host3:6379`; one node is enough if it is up | the same, and moves between two partitions are at-least-once, as are successors in another partition than their delivery's |
 //!
-//! With TLS these are `rediss-sentinel://` and `rediss-cluster://`. In a cluster each partition, with its dead letters, is on one server: one
-//! partition is as fast as one server, many are as fast as all servers together. A handle survives the replacement of a dead server. In
-//! a cluster calls wait meanwhile, up to [`call_timeout`](RedisBuilder::call_timeout). With sentinels they fail with an error that says
-//! that they can be repeated.
+//! With TLS these are `rediss-sentinel://` and `rediss-cluster://`. In a cluster each partition, with its
+//! dead letters, is on one server: one partition is as fast as one server, many are as fast as all servers
+//! together. A handle survives the replacement of a dead server. In a cluster, calls wait for it, up to
+//! [`call_timeout`](RedisBuilder::call_timeout). With sentinels they fail with an error that says that they
+//! can be repeated.
 //!
-//! In a cluster, successors in other partitions are stored first, while the lease of the delivery holds; then it ends. If that is
-//! interrupted, the delivery comes again though they are there. Settled again with the same messages, it does not store those a second
-//! time that are still there.
+//! In a cluster, successors in other partitions are stored first, while the lease of the delivery is valid;
+//! then the delivery ends. If this is interrupted, the delivery comes again although its successors are
+//! stored. If it is settled again with the same messages, those that still exist are not stored a second
+//! time.
 //!
-//! While the slot of a partition moves to another server of the cluster, no script runs on a part of its keys: calls for it wait for
-//! some seconds, and then fail as a whole, `Unavailable` and repeatable. Nothing acknowledged is lost, and other partitions are not
-//! affected. The server that gives a slot away must live until the move is done: its replacement knows nothing about the move, and
-//! serves what is left there until an operator ends the move (`redis-cli --cluster fix`). Ids that are found without their records then
-//! are put aside, counted as ready, and reported by [`check`](anyqueue::adapter::QueueStorage::check); they are delivered when the
-//! records are back.
+//! While the slot of a partition moves to another server of the cluster, no script runs on only a part of its
+//! keys: calls for the partition wait for some seconds, and then fail as a whole, with a repeatable
+//! `Unavailable`. Nothing acknowledged is lost, and other partitions are not affected. The server that gives
+//! a slot away must live until the move is done: its replacement knows nothing of the move, and serves what
+//! is left there until an operator ends the move (`redis-cli --cluster fix`). If ids are found without their
+//! records then, they are put aside, counted as ready, and reported by
+//! [`check`](anyqueue::adapter::QueueStorage::check). They are delivered when the records are back.
 //!
 //! # Durability
 //! What is acknowledged is as durable as the server's append-only file, and
@@ -77,10 +86,11 @@
 //! | `appendonly no` | a crash can lose everything since the last snapshot |
 //! | a cluster, or sentinels, whatever the settings | a fail-over can lose the last ones |
 //!
-//! Replicas follow asynchronously: what a master has acknowledged and its replica has not received when the master dies is lost. That can
-//! be a push, a claim (another consumer gets the message while the first still works on it, hence `exclusive: BestEffort`) or a
-//! settlement (the message comes again). A test prints how much was lost: with replicas that keep up, none of 36,000 messages in a
-//! cluster and none of 100,000 with a sentinel; with a replica that stood still, everything it had not read.
+//! Replicas follow asynchronously: if a master dies, what it has acknowledged but its replica has not
+//! received is lost. That can be a push, a claim (another consumer gets the message while the first one still
+//! works on it, hence `exclusive: BestEffort`) or a settlement (the message comes again). A test prints how
+//! much was lost: with replicas that keep up, none of 36,000 messages in a cluster and none of 100,000 with a
+//! sentinel; with a replica that had stalled, everything that it had not read.
 //!
 //! # Set-up
 //! Redis 6.2 or later, or Valkey, with `maxmemory-policy noeviction`. Tested with Redis 7.0.15 on one machine: one server, TLS, one
@@ -90,11 +100,13 @@
 //! while one of its slots moves.
 //!
 //! A user needs the keys `~anyqueue:*`, the channels `&anyqueue:*`, and the commands
-//! `+@read +@write +@scripting +@connection +publish +subscribe +info +time` and, to tell its durability, `+config|get`; in a
-//! cluster also `+cluster|slots`, with sentinels `+role`. Opening a queue tries them and names those that are missing.
+//! `+@read +@write +@scripting +@connection +publish +subscribe +info +time` and, so that the handle can
+//! determine the durability, `+config|get`; in a cluster also `+cluster|slots`, with sentinels `+role`.
+//! Opening a queue tries them and names those that are missing.
 //!
 //! # By URL
-//! `redis://user:password@host:6379/0?prefix=jobs`, and the schemes [above](#where-it-runs). With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//! `redis://user:password@host:6379/0?prefix=jobs`, and the schemes [above](#where-it-runs). To
+//! open queues by URL, add [`backend`] to a [`Registry`](anyqueue::Registry).
 //!
 //! | option | without it | is |
 //! |---|---|---|
@@ -110,18 +122,21 @@
 //! | `message_bytes` | 16777216 | largest encoded message in bytes |
 //!
 //! # Limits
-//! At most 64 MiB per message (16 MiB by default), batches of 1000, leases up to 30 days, delays up to ten years. Browsing a partition
-//! with more than two thousand messages scans, for each page, all of its messages and dead letters that were not pushed together, in
-//! small steps and without payloads above 16 KiB. Calls above the batch limit are split into batches; a pull returns at most one batch.
+//! At most 64 MiB per message (16 MiB by default), batches of 1000, leases up to 30 days, delays up to ten
+//! years. To browse a partition with more than two thousand messages, each page scans all of its messages and
+//! dead letters that were not pushed together, in small steps and without payloads above 16 KiB. Calls above
+//! the batch limit are split into batches; a pull returns at most one batch.
 //!
 //! # How it works
-//! A message is one field of a hash, and its id is in the list of its level. Messages that are pushed together share a hash (a *window*) if
-//! there are sixteen or more with ids of the same 16 milliseconds (`UUIDv7`), of one priority, without group, key and delay. A pull then
-//! reads neighbours in the server's memory, however long the backlog is. All other messages are in one hash. A pull takes ids from the
-//! lists and records them as one *claim* with one end, so a claim of a hundred messages costs little more than a claim of one. Scripts
-//! touch only what they are asked for, so none becomes slower with a backlog. Waiting pulls leave a mark; the next push finds it and
-//! publishes a hint. Each handle listens on one connection (in a cluster to any server, since each receives all hints), and polls now and
-//! then in case a hint is lost ([`poll_interval`](RedisBuilder::poll_interval)).
+//! A message is one field of a hash, and its id is in the list of its level. Messages that are pushed
+//! together share a hash (a *window*) if at least sixteen of them have ids of the same 16 milliseconds
+//! (`UUIDv7`), one priority, and no group, key or delay. A pull then reads neighbours in the server's memory,
+//! however long the backlog is. All other messages are in one hash. A pull takes ids from the lists and
+//! records them as one *claim* with one end, so a claim of a hundred messages costs little more than a claim
+//! of one. Scripts touch only what they are asked for, so none becomes slower with a backlog. Waiting pulls
+//! leave a mark; the next push finds it and publishes a hint. Each handle listens on one connection (in a
+//! cluster to any server, since each receives all hints), and polls now and then in case a hint is lost
+//! ([`poll_interval`](RedisBuilder::poll_interval)).
 //!
 //! The keys of a partition, here `mail`, begin with `anyqueue:{mail}:` (or another [`prefix`](RedisBuilder::prefix)). The braces put
 //! them into one slot of a cluster.
@@ -157,18 +172,25 @@
 //! | `absent` | none | never exists, but is named by calls in a cluster, so that a server refuses them while it has only a part of the slot's keys |
 //! | `dead:…` | | the same for its dead letters, except messages, `bulky` and ends |
 //!
-//! Four names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, `anyqueue:ended` those with ends
-//! that lapse, the set `anyqueue:astray` those with ids that were put aside, and hints are published on the channel `anyqueue:wake`. In
-//! `anyqueue:ended` the score is when the first end lapses; in a cluster it is when a handle last noted the partition, and one without ends
-//! leaves the list ten minutes later, with the next purge. The score of a partition in the first is the
-//! layout of its keys: 2; 3 from when a message of the partition was first amended or pushed with a moment from which it is urgent; 4 from when
-//! several members of a group were first claimed at once, or one was disabled. A release that knows nothing of that refuses to open the queue
-//! then. Handles of such a release must be closed before: they do not find what was amended, and a group whose member they remove may stand
-//! still. Ends of tasks are of no layout: a release that knows nothing of them settles without storing any, and leaves those that are there
-//! alone. Opening a queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
+//! Four names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions,
+//! `anyqueue:ended` those with ends that expire, the set `anyqueue:astray` those with ids that were put
+//! aside, and hints are published on the channel `anyqueue:wake`.
 //!
-//! Control entries are in three keys, `anyqueue:{:control}:entries`, `:names` and `:lapses`, in one slot of a cluster: a hash with the version, the end and
-//! the value of each, and two sorted sets, with their names and with when they lapse.
+//! In `anyqueue:ended` the score is when the first end expires. In a cluster it is when a handle last
+//! registered the partition; a partition without ends leaves the list ten minutes later, with the next purge.
+//!
+//! In `anyqueue:partitions` the score is the layout of the partition's keys: 2 at first; 3 once a message of
+//! the partition was amended, or was pushed with a moment from which it is urgent; 4 once several members of
+//! a group were claimed at once, or one was disabled. From then on, a release that does not know this layout
+//! refuses to open the queue. Close the handles of such a release first: they do not find amended messages,
+//! and a group may stall if they remove a member of it. Ends of tasks do not affect the layout: a release
+//! without them settles without storing any, and leaves existing ones alone. Opening a queue refuses any
+//! other layout, and a hash `anyqueue:messages`, because they are from before the first release, or from a
+//! later one.
+//!
+//! Control entries are in three keys, `anyqueue:{:control}:entries`, `:names` and `:lapses`, in one slot of a
+//! cluster: a hash with the version, the expiry and the value of each entry, and two sorted sets, one with
+//! the names and one with when they expire.
 
 mod amend;
 mod backend;

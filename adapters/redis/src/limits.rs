@@ -1,10 +1,10 @@
-//! Limits that are declared.
+//! The limits that the backend declares.
 
 use std::time::Duration;
 
 use anyqueue::adapter::LeaseCapability;
 
-/// The number of levels; they count from 0.
+/// The number of priority levels, which are numbered from 0.
 pub(crate) const PRIORITY_LEVELS: u8 = 10;
 pub(crate) const LEASE: LeaseCapability =
     LeaseCapability::timed(Duration::from_millis(1), Duration::from_hours(30 * 24));
@@ -13,7 +13,7 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
 pub(crate) const BATCH: usize = 1000;
 /// By how much the poll interval varies, so that many processes do not poll at the same time.
 pub(crate) const JITTER: f64 = 0.1;
-/// The most bytes of successors in one settlement, which go to the server in one call.
+/// The most bytes of successors in one settlement. They go to the server in one call.
 pub(crate) const SUCCESSOR_BYTES: usize = 256 * 1024 * 1024;
-/// About the most bytes of results in one call. A server executes nothing else meanwhile.
+/// The approximate limit for the bytes of results in one call, during which a server executes nothing else.
 pub(crate) const RESULT_BYTES: usize = 32 * 1024 * 1024;

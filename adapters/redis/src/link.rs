@@ -1,4 +1,4 @@
-//! The connection that all calls share, and how calls are made.
+//! The connection that all calls share, and the calls on it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::error::{
 };
 use crate::script::Script;
 
-/// A call that was dropped after this time suggests that the connection is dead, even if no error was seen.
+/// If a call was dropped after this time, the connection may be dead, even if no error was seen.
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
-/// One connection, made when needed, and made again when it breaks. Calls are sent without waiting for the answers of earlier
-/// ones.
+/// One connection, which is opened when needed, and again when it breaks. Calls are sent without waiting for
+/// the answers of earlier ones.
 pub(crate) struct Link {
     connector: Connector,
     target: String,
     connect_timeout: Duration,
-    // A std mutex: it is held for a few instructions and never across an await.
+    // A std mutex, because it is held for a few instructions and never across an await.
     current: Mutex<Current>,
     connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Current {
-    /// Counts connections, so that an error on an old one does not close the new one.
+    /// The number of connections so far, so that an error on an old one does not close the new one.
     generation: u64,
     conn: Option<Conn>,
     /// The last attempt that failed, for all tasks that waited for it.
@@ -45,7 +45,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call with these keys; `bytes` is the approximate size of its arguments.
+    /// Creates a call with these keys. `bytes` is the approximate size of its arguments.
     pub(crate) fn new(script: &'static Script, keys: &[impl AsRef<str>], args: usize, bytes: usize) -> Self {
         let mut cmd = Cmd::with_capacity(args + keys.len() + 3, bytes + 256);
         cmd.arg("EVALSHA").arg(script.hash()).arg(keys.len());
@@ -146,13 +146,14 @@ impl Link {
         }
     }
 
-    /// Runs a script. An error tells whether it may have taken effect.
+    /// Runs a script. An error says whether it may have taken effect.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
         let pending = PendingCall::new(self, generation, &conn);
         let mut answer = conn.send(&call.cmd).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
-            // The server has forgotten the script, or is a cluster node that never had it. Nothing was done.
+            // The server has forgotten the script, or is a cluster node that never had it. Nothing was done
+            // yet.
             answer = conn.send(&call.in_full()).await;
         }
         pending.finish(answer)
@@ -191,7 +192,7 @@ fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// A call under way. If it is dropped after a long wait, the connection is dropped too.
+/// A call in progress. If it is dropped after a long wait, the connection is dropped too.
 struct PendingCall<'l> {
     link: &'l Link,
     generation: u64,
@@ -206,8 +207,9 @@ impl<'l> PendingCall<'l> {
         Self { link, generation, is_of_cluster, started: Instant::now(), is_finished: false }
     }
 
-    /// Whether a new connection is needed. A cluster client repairs its connections, and knows more servers than a new client
-    /// would. A replica may have been the master before, so the master must be found again.
+    /// Whether a new connection is needed. A cluster client repairs its connections itself, and knows more
+    /// servers than a new client would. A replica may be the former master, so the master must be found
+    /// again.
     fn is_broken_by(&self, error: &RedisError) -> bool {
         if self.is_of_cluster {
             is_client_gone(error)

@@ -1,4 +1,5 @@
-//! The tasks that wake waiting pulls: for hints of other calls and processes, for time, and in case a hint got lost.
+//! The tasks that wake waiting pulls: for hints from other calls and processes, for delays and leases that
+//! end, and in case a hint was lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,11 @@ use crate::hint;
 use crate::limits::JITTER;
 use crate::link::Link;
 
-/// How long until the server is tried again after it could not be asked.
+/// How long after an error the server is asked again.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// Wakes for what is due, and polls now and then in case a hint was lost. While nobody waits it sleeps.
+/// Wakes pulls for what is due, and polls now and then in case a hint was lost. While no pull waits it
+/// sleeps.
 pub(crate) async fn watch(waiters: Arc<Waiters>, poll_interval: Duration, closed: CancellationToken) {
     let jittered = || poll_interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
     let poll = || {
@@ -30,15 +32,15 @@ pub(crate) async fn watch(waiters: Arc<Waiters>, poll_interval: Duration, closed
     }
 }
 
-/// Receives hints on a connection of its own, from the first wait until the handle closes.
+/// Receives hints on its own connection, from the first wait until the handle closes.
 pub(crate) struct Listener {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) end_watches: Arc<EndWatches>,
     pub(crate) link: Arc<Link>,
     pub(crate) channel: String,
-    /// The name of this handle, whose own calls are no news.
+    /// The name of this handle, which ignores hints from its own calls.
     pub(crate) caller: String,
-    /// Cancelled when somebody waits for the first time.
+    /// Cancelled when a pull waits for the first time.
     pub(crate) begin: CancellationToken,
 }
 
@@ -61,7 +63,7 @@ impl Listener {
         }
     }
 
-    /// Until the connection breaks. What was missed by then is found by looking.
+    /// Listens until the connection breaks. Hints missed until then are made up for by a look.
     async fn listen(&self) -> Result<std::convert::Infallible> {
         let mut subscriber = self.link.subscriber().await?;
         let broken = |_| ERRORS.error(ErrorKind::Unavailable, "the connection for hints broke");

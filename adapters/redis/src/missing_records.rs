@@ -1,5 +1,5 @@
-//! Ids that are ready but have no record, for instance because a cluster lost a part of its keys. Scripts put them aside, and
-//! back once the record is there again. Operators are warned.
+//! Ids that are ready but have no record, for instance because a cluster lost a part of its keys. Scripts put
+//! them aside, and put them back once the record exists again. Operators are warned.
 
 use anyqueue::{PartitionId, Result};
 
@@ -7,7 +7,7 @@ use crate::RedisQueue;
 use crate::names::{partition, word};
 use crate::reply;
 
-/// How many partitions one check warns of.
+/// The most partitions that one check warns about.
 const MAX_WARNINGS: usize = 8;
 
 impl RedisQueue {
@@ -28,7 +28,7 @@ impl RedisQueue {
         }
     }
 
-    /// Warnings about such ids, for a few partitions.
+    /// Returns warnings about such ids, for a few partitions.
     pub(crate) async fn missing_record_warnings(&self) -> Result<Vec<String>> {
         let (names, link) = (&self.inner.names, &self.inner.link);
         let mut some = redis::cmd("SRANDMEMBER");

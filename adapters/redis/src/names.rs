@@ -1,18 +1,18 @@
-//! Names on the server.
+//! The names of keys on the server.
 
 use anyqueue::PartitionId;
 
-/// The layout of keys and records that this release reads and writes. It is the score of each partition in their list. Scripts
-/// have the same constant, `LAYOUT`.
+/// The layout of keys and records that this release reads and writes. It is the score of each partition in
+/// the list of partitions. Scripts have the same constant, `LAYOUT`.
 pub(crate) const LAYOUT: u32 = 2;
-/// The same of a partition in which a message was amended or can become urgent: releases before that would not find it. Scripts have the same
-/// constant, `AMENDED_LAYOUT`.
+/// The layout of a partition in which a message was amended or can become urgent; earlier releases would not
+/// find such a message. Scripts have the same constant, `AMENDED_LAYOUT`.
 pub(crate) const AMENDED_LAYOUT: u32 = 3;
-/// The same of a partition that has or had several members of a group in front, or disabled ones. Scripts have the same constant,
-/// `COUNTED_LAYOUT`.
+/// The layout of a partition in which several members of a group were in front at once, or a message was
+/// disabled. Scripts have the same constant, `COUNTED_LAYOUT`.
 pub(crate) const COUNTED_LAYOUT: u32 = 4;
 
-/// The names of one prefix.
+/// The names for one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
@@ -23,7 +23,7 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// Where versions before the first release kept all messages.
+    /// The key in which versions before the first release stored all messages.
     pub(crate) fn former_messages(&self) -> String {
         format!("{}:messages", self.prefix)
     }
@@ -33,7 +33,7 @@ impl Names {
         format!("{}:partitions", self.prefix)
     }
 
-    /// The sorted set of partitions with ends that lapse.
+    /// The sorted set of partitions with ends that expire.
     pub(crate) fn ended(&self) -> String {
         format!("{}:ended", self.prefix)
     }
@@ -48,25 +48,26 @@ impl Names {
         format!("{}:wake", self.prefix)
     }
 
-    /// What the claims of a partition hold.
+    /// The hash of what the claims of a partition hold.
     pub(crate) fn taken(&self, partition: &PartitionId) -> String {
         let state = self.state(partition);
         format!("{}taken", state.trim_end_matches("state"))
     }
 
-    /// A key in the partition's slot that never exists. In a cluster, every script names it. While a slot moves between servers,
-    /// neither server has all its keys, so both refuse such a script: no script sees only a part of a partition.
+    /// A key in the partition's slot that never exists. In a cluster, every script names it. While a slot
+    /// moves between servers, neither server has all keys of the script, so both refuse it. So no script sees
+    /// only a part of a partition.
     pub(crate) fn absent(&self, partition: &PartitionId) -> String {
         format!("{}:{{{}}}:absent", self.prefix, partition.name())
     }
 
-    /// The hash of control entries, their names and when they lapse, and a key in their slot that never exists: see [`absent`](Self::absent). The
-    /// part in braces puts them on one server of a cluster.
+    /// The hash of control entries, their names, when they expire, and a key in their slot that never exists
+    /// (see [`absent`](Self::absent)). The part in braces puts them on one server of a cluster.
     pub(crate) fn control(&self) -> [String; 4] {
         ["entries", "names", "lapses", "absent"].map(|what| format!("{}:{{:control}}:{what}", self.prefix))
     }
 
-    /// A key for testing permissions.
+    /// A key for trying permissions.
     pub(crate) fn trial(&self) -> String {
         format!("{}:trial", self.prefix)
     }
@@ -85,7 +86,7 @@ pub(crate) fn word(partition: &PartitionId) -> String {
     format!("{kind} {}", partition.name())
 }
 
-/// Reads such a text.
+/// Reads a partition from such a text.
 pub(crate) fn partition(word: &str) -> Option<PartitionId> {
     let (kind, name) = word.split_once(' ')?;
     let live = PartitionId::new(name).ok()?;

@@ -27,7 +27,7 @@ use crate::unreadable::{Undecoded, Unreadable};
 /// The result of one claim.
 struct Claimed {
     deliveries: Vec<RawDelivery>,
-    /// Whether it ended before it had looked at everything, so that it must be repeated.
+    /// Whether the claim ended before it had looked at everything, so that it must be repeated.
     is_cut_short: bool,
     /// Whether ids without records were put aside.
     has_missing_records: bool,
@@ -35,7 +35,7 @@ struct Claimed {
     unreadable: Unreadable,
 }
 
-/// How long a pull without a wait keeps looking behind deleted messages.
+/// How long a pull without a wait keeps looking for messages behind deleted ones.
 const MIN_SEARCH: Duration = Duration::from_millis(50);
 
 #[async_trait]
@@ -74,7 +74,8 @@ impl RedisQueue {
         }
     }
 
-    /// Settles and pulls in one script. Settlements of other partitions come first, in calls of their own.
+    /// Settles and pulls in one script. Settlements in other partitions are processed first, in separate
+    /// calls.
     async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
@@ -145,7 +146,7 @@ impl RedisQueue {
         self.deliver(Value::Array(answer), partition, request, before, secret).await.map_err(stamp)
     }
 
-    /// Tries again whenever woken, until the time is over or the request is stopped.
+    /// Tries again whenever it is woken, until the wait is over or the request is stopped.
     async fn wait(
         &self,
         partition: &PartitionId,
@@ -160,7 +161,8 @@ impl RedisQueue {
         waiting.claim(&inner.closed, &request.stop, tokio::time::sleep(left), claim).await
     }
 
-    /// Claims messages. Repeats that while there may be more behind deleted ones, within the time of the pull since `started`.
+    /// Claims messages. This is repeated while there may be more messages behind deleted ones, within the
+    /// time of the pull, which began at `started`.
     async fn claim(
         &self,
         partition: &PartitionId,
@@ -186,10 +188,11 @@ impl RedisQueue {
     }
 
     fn add_claim(&self, call: &mut Call, partition: &PartitionId, request: &PullRequest, secret: Uuid) {
-        // A script could not take many more at once than the declared batch.
+        // A script could not process many more at once than the declared batch.
         call.int(request.max.min(BATCH) as u64).int(1000 * millis(request.lease));
         call.arg(secret.as_bytes());
-        // A pull that waits in this partition must be told of later messages, even if this call itself does not wait.
+        // If any pull of this handle waits in the partition, the server must announce later messages, even if
+        // this call does not wait.
         if request.wait.is_zero() && !self.inner.waiters.has(partition) {
             call.arg(b"");
         } else {
@@ -198,12 +201,12 @@ impl RedisQueue {
         call.int(request.group_members as u64);
     }
 
-    /// In a cluster, notes that several of a group may be held at once.
+    /// In a cluster, registers that several members of a group may be held at once.
     async fn register_whole_groups(&self, partition: &PartitionId, request: &PullRequest) -> Result<()> {
         if request.group_members > 1 { self.register_counted(partition).await } else { Ok(()) }
     }
 
-    /// Returns what was claimed. Further calls are rarely needed.
+    /// Returns the claimed messages. This rarely takes further calls.
     async fn deliver(
         &self,
         answer: Value,
@@ -269,13 +272,13 @@ impl RedisQueue {
     }
 }
 
-/// How often a message was delivered before.
+/// Returns how often a message was delivered before.
 fn earlier(value: Option<Value>) -> Result<u32> {
     let Some(text) = value.map_or(Ok(None), optional_bytes)? else { return Ok(0) };
     Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-/// Messages of an uncertain claim come back when their leases end.
+/// A repetition is safe: if a claim is uncertain, its messages return when their leases end.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Pull)
 }

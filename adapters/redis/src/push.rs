@@ -13,10 +13,11 @@ use crate::limits::BATCH;
 use crate::rows::{Row, Rows, check};
 use crate::{reply, script};
 
-/// A batch to store: for each message an error, or its number in the call, from 1.
+/// A batch to store. It has an error for each message, or its number in the call, from 1.
 struct Batch {
     verdicts: Vec<Result<usize>>,
-    /// The numbers of the messages in the call. An id that comes again is not sent again, unless what is done first could differ.
+    /// The numbers of the messages in the call. A repeated id is not sent again, unless the result could
+    /// depend on what the first one did.
     ids: HashMap<MessageId, usize>,
     rows: Rows,
 }
@@ -34,7 +35,7 @@ impl PushQueueStorage for RedisQueue {
 
 impl RedisQueue {
     async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        // Usually one batch. A script could not take many more at once.
+        // There is usually only one batch. A script could not process many more at once.
         let mut batches = messages.chunks(BATCH);
         let mut outcomes = self.push_batch(partition, batches.next().unwrap_or_default()).await;
         for batch in batches {
@@ -55,13 +56,14 @@ impl RedisQueue {
         } else {
             self.store(partition, &batch.rows, at_us).await
         };
-        // An uncertain push can be repeated: what was stored is recognised by its id.
+        // An uncertain push can be repeated, because stored messages are recognised by their ids.
         let stored =
             stored.map_err(|error| error.repeatable().with_backend(NAME).with_operation(Operation::Push));
         batch.answers(messages, &stored)
     }
 
-    /// Stores messages that bear this time. Returns the outcomes of those that were not stored, by their numbers.
+    /// Stores messages that have this time. Returns the outcomes of those that were not stored, by their
+    /// numbers.
     pub(crate) async fn store(
         &self,
         partition: &PartitionId,
@@ -84,7 +86,8 @@ impl RedisQueue {
     }
 }
 
-/// Numbers of messages that were not stored, each with the id that was in the way. The number of one that replaced it is less than 0.
+/// Reads the numbers of messages that were not stored, each with the id that was in the way. The number is
+/// negative if the message replaced the other one.
 fn read_present(present: Value) -> Result<HashMap<usize, PushOutcome>> {
     let mut present = reply::list(present)?.into_iter();
     let mut found = HashMap::new();
@@ -99,7 +102,7 @@ fn read_present(present: Value) -> Result<HashMap<usize, PushOutcome>> {
 }
 
 impl Batch {
-    /// Encodes the messages that are within the limits.
+    /// Encodes the messages, and checks them against the limits.
     fn prepare(messages: &[MessageData], partition: &PartitionId, config: &Config, at_us: u64) -> Self {
         let is_compacting = |message: &MessageData| message.options().on_duplicate != OnDuplicate::Keep;
         let mut batch = Self {
@@ -129,7 +132,7 @@ impl Batch {
         Ok(self.rows.len())
     }
 
-    /// One answer per message.
+    /// Returns one result per message.
     fn answers(
         self,
         messages: &[MessageData],

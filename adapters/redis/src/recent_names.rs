@@ -1,18 +1,20 @@
-//! Names of partitions that a handle reported to the server recently, so that it need not repeat that with every call.
+//! The names of partitions that a handle has registered on the server recently, so that it does not have to
+//! do so with every call.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many partitions are remembered. Beyond that all are forgotten and reported again.
+/// How many partitions are remembered. Beyond that, all are forgotten and registered again.
 const REMEMBERED: usize = 10_000;
-/// How long: the server may have lost them since, for instance by FLUSHALL or a fail-over.
+/// How long a name is remembered. The server may have lost it meanwhile, for instance by FLUSHALL or a
+/// fail-over.
 const FORGET_AFTER: Duration = Duration::from_mins(1);
 
-/// Names, and when they were reported.
+/// Names, and when they were registered.
 #[derive(Debug, Default)]
 pub(crate) struct RecentNames {
-    // A std mutex: it is held for a few instructions and never across an await.
+    // A std mutex, because it is held for a few instructions and never across an await.
     names: Mutex<HashMap<String, Instant>>,
 }
 

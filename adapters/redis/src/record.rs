@@ -1,4 +1,4 @@
-//! The stored form of a message: what scripts read, then core's envelope.
+//! The stored form of a message: a part that scripts read, then core's envelope.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::names::partition_kind;
 pub(crate) const GROUPED: u8 = 16;
 /// Set if a message has a deduplication key.
 pub(crate) const KEYED: u8 = 32;
-/// The flag, the time, and the kind of partition.
+/// The size of the flag, the time, and the kind of partition.
 const FIXED_BYTES: usize = 10;
 
 /// A message to be stored.
@@ -57,13 +57,13 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// How old the message is at this server time.
+    /// The age of the message at this server time.
     pub(crate) fn age(&self, now_us: u64) -> Duration {
         Duration::from_micros(now_us.saturating_sub(self.pushed_us))
     }
 }
 
-/// Reads a record, and the envelope with replaced headers, if there is one.
+/// Reads a record. `headers` is the envelope with replaced headers, if there is one.
 pub(crate) fn decode(record: &Bytes, headers: Option<Bytes>) -> Result<Stored> {
     let (flag, pushed_us, start) = read_front(record).ok_or_else(damaged)?;
     let Decoded::Envelope(envelope) = Envelope::decode(&record.slice(start..))? else {
@@ -77,8 +77,8 @@ pub(crate) fn decode(record: &Bytes, headers: Option<Bytes>) -> Result<Stored> {
     Ok(Stored { flag, pushed_us, message })
 }
 
-/// What is known about a record that cannot be read: its payload is the stored form. `level` is the level of the list that it
-/// came from.
+/// Returns what is known about a record that cannot be read. The payload is the stored form. `level` is the
+/// level of the list that the record came from.
 pub(crate) fn undecoded(
     id: MessageId,
     record: &Bytes,
@@ -95,7 +95,7 @@ pub(crate) fn undecoded(
     Stored { flag, pushed_us, message }
 }
 
-/// The flag, the time, and where the envelope begins.
+/// Reads the flag and the time, and returns where the envelope begins.
 fn read_front(record: &[u8]) -> Option<(u8, u64, usize)> {
     let (flag, rest) = record.split_first()?;
     let pushed_us = u64::from_be_bytes(*rest.first_chunk()?);
@@ -166,7 +166,7 @@ mod tests {
         })
     }
 
-    /// What a pull does with a record: one that cannot be parsed is delivered as it is stored.
+    /// Does what a pull does with a record: one that cannot be parsed is delivered as it is stored.
     fn read_or_refused(bytes: Vec<u8>) {
         let record = Bytes::from(bytes);
         if decode(&record, None).is_err() {

@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::error::unexpected_reply;
 
-/// A list.
+/// Reads a list.
 pub(crate) fn list(value: Value) -> Result<Vec<Value>> {
     match value {
         Value::Array(values) => Ok(values),
@@ -13,12 +13,12 @@ pub(crate) fn list(value: Value) -> Result<Vec<Value>> {
     }
 }
 
-/// A list of exactly `N` values.
+/// Reads a list of exactly `N` values.
 pub(crate) fn exactly<const N: usize>(value: Value) -> Result<[Value; N]> {
     list(value)?.try_into().map_err(|_| unexpected_reply())
 }
 
-/// A number.
+/// Reads a number.
 pub(crate) fn int(value: &Value) -> Result<i64> {
     match value {
         Value::Int(number) => Ok(*number),
@@ -26,12 +26,12 @@ pub(crate) fn int(value: &Value) -> Result<i64> {
     }
 }
 
-/// A number that is not negative.
+/// Reads a number that is not negative.
 pub(crate) fn count(value: &Value) -> Result<u64> {
     u64::try_from(int(value)?).map_err(|_| unexpected_reply())
 }
 
-/// Bytes.
+/// Reads bytes.
 pub(crate) fn bytes(value: Value) -> Result<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
@@ -41,7 +41,7 @@ pub(crate) fn bytes(value: Value) -> Result<Vec<u8>> {
     }
 }
 
-/// Bytes, if there are any.
+/// Reads bytes, if there are any.
 pub(crate) fn optional_bytes(value: Value) -> Result<Option<Vec<u8>>> {
     match value {
         Value::Nil => Ok(None),
@@ -49,7 +49,7 @@ pub(crate) fn optional_bytes(value: Value) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// A list, if there is one.
+/// Reads a list, if there is one.
 pub(crate) fn optional_list(value: Value) -> Result<Option<Vec<Value>>> {
     match value {
         Value::Nil => Ok(None),
@@ -57,7 +57,7 @@ pub(crate) fn optional_list(value: Value) -> Result<Option<Vec<Value>>> {
     }
 }
 
-/// Text.
+/// Reads text.
 pub(crate) fn text(value: Value) -> Result<String> {
     String::from_utf8(bytes(value)?).map_err(|_| unexpected_reply())
 }

@@ -1,4 +1,4 @@
-//! Messages in the form in which scripts store them.
+//! Messages, in the form in which scripts store them.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::link::Call;
 use crate::record::{self, GROUPED, KEYED, Record};
 use crate::window::runs;
 
-/// Scripts treat larger records as large; a call with one has no common level.
+/// Scripts treat records above this size as large. A call with a large one has no common level.
 const LARGE_BYTES: usize = 256 * 1024;
-/// Scripts keep larger records apart; they are told whether a call has any.
+/// Scripts store records above this size separately. A call says whether it has any.
 const BULKY_BYTES: usize = 16 * 1024;
-/// Added to a common level if there are any.
+/// Added to a common level if there are bulky records.
 const BULKY_BIT: u8 = 16;
-/// How much larger than its first form a copy of a message can become at most, because its numbers grow.
+/// By how much a copy of a message can outgrow its first form at most, because its numbers grow.
 const GROWTH: u64 = 64;
 
 /// A message to store.
@@ -27,13 +27,13 @@ pub(crate) struct Row {
     id: MessageId,
     record: Record,
     delay_us: u64,
-    /// After what time it becomes urgent.
+    /// How long after the push it becomes urgent.
     urgent_us: Option<u64>,
     on_duplicate: OnDuplicate,
 }
 
 impl Row {
-    /// Encodes a message that is stored at this server time, if it is within the limits.
+    /// Encodes a message that is stored at this server time, and checks it against the limits.
     pub(crate) fn encode(
         message: &MessageData,
         partition: &PartitionId,
@@ -45,7 +45,7 @@ impl Row {
         if record.bytes.len() as u64 + GROWTH > config.message_bytes {
             check_size(message, config.message_bytes)?;
         }
-        // Dead letters have no key.
+        // Dead letters have no deduplication key.
         let is_keyed = record.flag & KEYED != 0;
         let on_duplicate = if is_keyed { message.options().on_duplicate } else { OnDuplicate::Keep };
         let urgent_us = message.urgent_after(config.clock.wall()).map(|wait| 1000 * millis(wait));
@@ -70,7 +70,7 @@ impl Row {
 #[derive(Default)]
 pub(crate) struct Rows {
     rows: Vec<Row>,
-    /// Whether some may do more with a taken key than leave what is there as it is. Only then can an id be there twice.
+    /// Whether any of them may change the message that has its key. Only then can an id occur twice.
     is_compacting: bool,
 }
 
@@ -106,7 +106,8 @@ impl Rows {
         (4 * self.len() + 4, self.rows.iter().map(|row| row.bytes() + 32).sum())
     }
 
-    /// The hint for this handle's waiting pulls, whether or not the server answered. Other handles get theirs from the server.
+    /// The hint for this handle's waiting pulls, whether or not the server answered. Other handles get theirs
+    /// from the server.
     pub(crate) fn hint(&self) -> Hint {
         let mut hint = Hint::default();
         for row in &self.rows {
@@ -115,7 +116,7 @@ impl Rows {
         hint
     }
 
-    /// Adds the arguments: the common level, whatever the script needs besides, and the messages.
+    /// Adds the arguments: the common level, the script's own argument `besides`, and the messages.
     pub(crate) fn add_to(&self, call: &mut Call, besides: &[u8]) {
         let level = self.common_level();
         match level {
@@ -138,7 +139,8 @@ impl Rows {
         }
     }
 
-    /// The level of all messages, if nothing else needs to be told about them, and whether some are bulky.
+    /// Returns the level of all messages, and whether some are bulky, if the script needs to know nothing
+    /// else about them.
     fn common_level(&self) -> Option<u8> {
         let level = self.rows.first()?.record.flag;
         let is_plain = |row: &Row| {
@@ -154,7 +156,7 @@ impl Rows {
     }
 }
 
-/// What scripts know it by. Core refuses what this release does not know.
+/// The code of the option for scripts. Core refuses options that this release does not know.
 fn code(on_duplicate: OnDuplicate) -> &'static [u8] {
     match on_duplicate {
         OnDuplicate::Replace => b"R",

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
-/// A script, and the hash that the server knows it by.
+/// A script, and its hash, by which the server knows it.
 pub(crate) struct Script {
     text: String,
     hash: String,
@@ -61,7 +61,7 @@ macro_rules! scripts {
             Script::new(&[$($part,)* include_str!(concat!("../scripts/", $file))])
         });)*
 
-        /// All scripts, to be loaded when a connection is made.
+        /// All scripts, to be loaded when a connection is opened.
         pub(crate) fn all() -> Vec<&'static Script> {
             vec![$(&*$name),*]
         }
@@ -113,7 +113,7 @@ scripts! {
 mod tests {
     use super::*;
 
-    /// The names of commands behind this, in a script.
+    /// The names of commands in a script, each of which follows `begin`.
     fn named<'s>(text: &'s str, begin: &'s str) -> impl Iterator<Item = &'s str> {
         text.split(begin).skip(1).filter_map(|rest| rest.split('\'').next())
     }

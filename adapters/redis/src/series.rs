@@ -1,4 +1,4 @@
-//! Counts of ends by the minute, as they are read.
+//! Reading counts of task ends by minute.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,11 +14,11 @@ use crate::error::unexpected_reply;
 use crate::reply::{bytes, list, text};
 use crate::script;
 
-/// The fields of one counter: how many, and how long they ran and waited.
+/// How many fields a counter has: the number of tasks, and how long they ran and waited.
 const FIELDS: u64 = 3;
 
 impl RedisQueue {
-    /// Whole minutes are read until there is enough of them.
+    /// Returns a page. Whole minutes are read until it is full.
     pub(crate) async fn series_page(
         &self,
         partition: &PartitionId,
@@ -29,7 +29,7 @@ impl RedisQueue {
         let is_later = |key: &SeriesKey| page.after.as_ref().is_none_or(|after| key > after);
         let mut cells = Vec::new();
         while cells.len() < page.limit && first < minutes.end {
-            // The minute of the cursor is read as a whole, so that of it alone there may be nothing left.
+            // The minute of the cursor is read as a whole, so it may contribute nothing.
             let most = FIELDS.saturating_mul(page.limit as u64);
             let mut call = self.new_call(&script::SERIES, partition, 3, 64);
             call.int(first).int(minutes.end).int(most);
@@ -49,7 +49,7 @@ impl RedisQueue {
     }
 }
 
-/// The counters of a minute, in order.
+/// Reads the counters of a minute, in order.
 fn read(minute: u64, fields: Vec<Value>) -> Result<BTreeMap<SeriesKey, SeriesCell>> {
     let (mut cells, mut fields) = (BTreeMap::new(), fields.into_iter());
     while let (Some(field), Some(count)) = (fields.next(), fields.next()) {

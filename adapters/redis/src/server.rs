@@ -19,7 +19,7 @@ const OLDEST: (u32, u32) = (6, 2);
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) version: String,
-    /// Its clock; Redis tells it since 6.2.
+    /// The server's clock, which Redis reports since 6.2.
     pub(crate) time: Option<SystemTime>,
     pub(crate) durability: DurabilityLevel,
     /// Warnings for an operator.
@@ -36,14 +36,14 @@ impl Server {
             servers.push(info);
         }
         let fsync = Fsync::ask(link).await;
-        // The oldest server of a cluster, and the warnings of all.
+        // The version is that of the oldest server of a cluster, the warnings are those of all.
         let oldest = servers.iter().min_by_key(|info| numbers(info.get("redis_version")));
         let warnings: BTreeSet<_> = servers.iter().flat_map(|info| info.warnings(&fsync)).collect();
         let durability = servers.iter().map(|info| info.durability(&fsync)).min();
         Ok(Self {
             version: oldest.map(Info::shown_version).unwrap_or_default(),
             time: oldest.and_then(|info| time(info.get("server_time_usec"))),
-            // The next master may lack what this one has acknowledged.
+            // After a fail-over, the next master may lack what this one has acknowledged.
             durability: durability.filter(|_| *topology == Topology::Server).unwrap_or(DurabilityLevel::None),
             warnings: warnings.into_iter().collect(),
         })
@@ -54,11 +54,12 @@ fn time(since_1970_us: &str) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_1970_us.parse().ok()?))
 }
 
-/// When servers flush their append-only files, if the user may read it and it is the same on all masters.
+/// When servers flush their append-only files, if the user may read these settings and they are the same on
+/// all masters.
 #[derive(Debug, Default)]
 struct Fsync {
     appendfsync: Option<String>,
-    /// Whether that also holds while a server rewrites the file.
+    /// Whether they also flush while they rewrite the file.
     on_rewrite: Option<bool>,
 }
 
@@ -83,7 +84,7 @@ async fn setting(link: &Link, name: &str) -> Option<String> {
     values.pop_first().filter(|_| values.is_empty())
 }
 
-/// Refuses keys of another layout: their messages would seem lost.
+/// Refuses keys of another layout, whose messages would seem to be lost.
 pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
     let former = names.former_messages();
     if reply::int(&link.command(redis::cmd("EXISTS").arg(&former)).await?)? != 0 {
@@ -92,7 +93,7 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
         );
         return Err(ERRORS.error(ErrorKind::Incompatible, text));
     }
-    // Partitions of the oldest and of the newest layout.
+    // The partitions with the oldest and the newest layout.
     for end in [0, -1] {
         let mut list = redis::cmd("ZRANGE");
         list.arg(names.partitions()).arg(end).arg(end).arg("WITHSCORES");
@@ -109,7 +110,7 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
     Ok(())
 }
 
-/// Tries what the scripts do. Returns an error that names what is refused.
+/// Tries what the scripts do. Returns an error that names what was refused.
 pub(crate) async fn check_permissions(link: &Link, names: &Names) -> Result<()> {
     let mut call = Call::new(&script::RIGHTS, &[&names.trial()], 1, 64);
     call.arg(names.channel().as_bytes());
@@ -147,7 +148,7 @@ impl Info {
             let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
             return Err(ERRORS.error(ErrorKind::Incompatible, text));
         }
-        // Valkey's name for it.
+        // The second is Valkey's name for it.
         let mode = [self.get("redis_mode"), self.get("server_mode")];
         if mode.contains(&"cluster") && *topology != Topology::Cluster {
             let text = "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://";
@@ -178,8 +179,8 @@ impl Info {
         self.get("aof_enabled") == "1"
     }
 
-    /// Only a file that is flushed before each answer keeps every promise. Otherwise a crash loses the last writes, which the
-    /// server may hold back while it waits for the disk.
+    /// Only a file that is flushed before each answer keeps every promise. Otherwise a crash loses the last
+    /// writes, which the server may hold back while it waits for the disk.
     fn durability(&self, fsync: &Fsync) -> DurabilityLevel {
         if self.has_append_only_file() && fsync.is("always") && fsync.on_rewrite == Some(true) {
             DurabilityLevel::PowerLoss

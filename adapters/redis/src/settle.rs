@@ -38,7 +38,7 @@ pub(crate) struct CrossSlot<'s> {
 }
 
 impl CrossSlot<'_> {
-    /// Where the message goes, if its partition may be on another server.
+    /// The partition that the message moves to, if it may be on another server.
     pub(crate) fn target(&self) -> Option<&PartitionId> {
         match &self.ending.action {
             Action::Move { to, .. } if to.name() != self.from.name() => Some(to),
@@ -48,7 +48,8 @@ impl CrossSlot<'_> {
 }
 
 impl<'s> SettlementBatch<'s> {
-    /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
+    /// Prepares a batch. Every outcome is `Lost` until the server says otherwise. If a lease occurs twice,
+    /// only the first settlement can be valid.
     pub(crate) fn new(settlements: &'s [Settlement], queue: &RedisQueue) -> Self {
         let successors = settlements.iter().map(|settlement| settlement.then.len()).sum();
         let (config, at_us) = (&queue.inner.config, queue.inner.clock.stamps_us(successors));
@@ -160,7 +161,7 @@ fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
     }
 }
 
-/// What is kept or counted of the task, if anything is.
+/// Encodes the end of the task, if it is stored or counted.
 fn encode_end(settlement: &Settlement) -> Result<Option<StoredEnd>> {
     let Some(end) = settlement.counted_end() else { return Ok(None) };
     if settlement.stored_end().is_some() {
@@ -169,7 +170,7 @@ fn encode_end(settlement: &Settlement) -> Result<Option<StoredEnd>> {
     Ok(Some(StoredEnd::only_counted(end)))
 }
 
-/// The first of these, as many as one call takes.
+/// Returns the first settlements, as many as one call takes.
 pub(crate) fn first_batch(settlements: &[Settlement]) -> &[Settlement] {
     let mut bytes = 0;
     let result = |one: &Settlement| one.end.as_ref()?.result.as_ref().map(Bytes::len);
@@ -177,14 +178,14 @@ pub(crate) fn first_batch(settlements: &[Settlement]) -> &[Settlement] {
         bytes += result(one).unwrap_or_default();
         bytes <= RESULT_BYTES
     };
-    // One by itself is always a batch.
+    // A single settlement is a batch, whatever its size.
     let count = settlements.iter().take(BATCH).take_while(has_room).count().max(1);
     settlements.get(..count).unwrap_or(settlements)
 }
 
 impl RedisQueue {
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        // Usually one batch. A script could not take many more at once.
+        // There is usually only one batch. A script could not process many more at once.
         let mut outcomes = Vec::with_capacity(settlements.len());
         while let Some(left) = settlements.get(outcomes.len()..).filter(|left| !left.is_empty()) {
             outcomes.append(&mut self.settle_batch(first_batch(left)).await);
@@ -230,7 +231,7 @@ impl RedisQueue {
         bytes(answer?)
     }
 
-    /// In a cluster, notes that successors can become urgent.
+    /// In a cluster, registers that successors can become urgent.
     pub(crate) async fn register_urgent(&self, bundle: &Bundle<'_>) -> Result<()> {
         for (partition, _) in bundle.successors.iter().filter(|(_, group)| group.rows.is_urgent()) {
             self.register_amended(partition).await?;
@@ -238,14 +239,15 @@ impl RedisQueue {
         Ok(())
     }
 
-    /// In a cluster, notes that ends of this partition will lapse.
+    /// In a cluster, registers that ends of this partition expire.
     pub(crate) async fn enlist_lapsing(&self, partition: &PartitionId, bundle: &Bundle<'_>) {
         if bundle.has_lapsing_ends() {
             self.enlist(partition).await;
         }
     }
 
-    /// A call with these settlements, of the first script unless they have successors, whose arguments are to be added.
+    /// Creates a call with these settlements. It uses the first script, or the second one if they have
+    /// successors, whose arguments must still be added.
     pub(crate) fn new_bundle_call(
         &self,
         [without, with]: [&'static Script; 2],
@@ -262,7 +264,8 @@ impl RedisQueue {
         call
     }
 
-    /// Wakes this handle's pulls that wait for successors, whether or not the server answered. Others are told by the server.
+    /// Wakes pulls of this handle that wait for successors, whether or not the server answered. The server
+    /// wakes those of other handles.
     pub(crate) fn hint_successors(&self, bundle: &Bundle<'_>) {
         for (partition, group) in bundle.successors.iter() {
             self.inner.waiters.hint(partition, group.rows.hint());
@@ -270,12 +273,12 @@ impl RedisQueue {
     }
 }
 
-/// The outcome that a digit of the reply stands for.
+/// Returns the outcome for a digit of the reply.
 pub(crate) fn settled(digit: u8) -> SettleOutcome {
     if digit == b'1' { SettleOutcome::Settled } else { SettleOutcome::Lost }
 }
 
-/// Settling twice is harmless.
+/// A repetition is safe, since settling twice is harmless.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Settle)
 }

@@ -38,20 +38,22 @@ pub(crate) struct Inner {
     pub(crate) clock: ServerClock,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) end_watches: Arc<EndWatches>,
-    /// The name of this handle in hints, so that it recognises its own.
+    /// The name of this handle in hints, by which it recognises its own.
     pub(crate) caller: String,
-    /// Cancelled when somebody waits for the first time.
+    /// Cancelled when a pull waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
-    /// Partitions that this handle has added to the list of a cluster.
+    /// Partitions that this handle has added to the list of all partitions, in a cluster.
     pub(crate) listed: RecentNames,
-    /// Partitions of which this handle has noted there that something in them is amended or can become urgent.
+    /// Partitions that this handle has marked there as having, perhaps, amended messages or messages that
+    /// become urgent.
     pub(crate) amended: RecentNames,
-    /// Partitions of which it has noted there that several of a group may be in front, or some disabled.
+    /// Partitions that it has marked there as having, perhaps, several members of a group in front, or
+    /// disabled messages.
     pub(crate) counted: RecentNames,
-    /// Partitions that this handle has added to the list of those with ends that lapse, in a cluster.
+    /// Partitions that this handle has added to the list of those with ends that expire, in a cluster.
     pub(crate) with_ends: RecentNames,
-    /// Partitions that this handle has reported for missing records.
+    /// Partitions that this handle has reported because of missing records.
     pub(crate) reported: RecentNames,
     tasks: TaskTracker,
     calls: TaskTracker,
@@ -91,7 +93,7 @@ impl RedisQueue {
     /// and checks the server's settings and the user's permissions.
     ///
     /// # Errors
-    /// As [`RedisBuilder::open`].
+    /// Those of [`RedisBuilder::open`].
     pub async fn open(url: &str) -> Result<Self> {
         Self::builder(url)?.open().await
     }
@@ -139,7 +141,7 @@ impl RedisQueue {
         self.inner.closed.is_cancelled()
     }
 
-    /// A call for this partition; `bytes` is the approximate size of its arguments.
+    /// Creates a call for this partition. `bytes` is the approximate size of its arguments.
     pub(crate) fn new_call(
         &self,
         script: &'static Script,
@@ -150,7 +152,8 @@ impl RedisQueue {
         Call::new(script, &self.first_keys(partition), args, bytes)
     }
 
-    /// A call for this partition and for others, whose states are keys as well. In a cluster they must share its slot.
+    /// Creates a call for this partition and others, whose states are keys too. In a cluster they must share
+    /// its slot.
     pub(crate) fn new_call_beyond<'p>(
         &self,
         script: &'static Script,
@@ -165,7 +168,7 @@ impl RedisQueue {
         Call::new(script, &keys, args, bytes + 64 * keys.len())
     }
 
-    /// What every script is told.
+    /// The first keys of every script.
     fn first_keys(&self, partition: &PartitionId) -> [String; 2] {
         let names = &self.inner.names;
         // In a cluster, the list of partitions may be on another server.
@@ -220,7 +223,8 @@ impl QueueStorage for RedisQueue {
         &self.inner.capabilities
     }
 
-    /// Creates nothing, since keys come with the first message. Checks what [`RedisBuilder::open`] checks.
+    /// Creates nothing, since keys are created with the first message. Checks what [`RedisBuilder::open`]
+    /// checks.
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
             return Err(ERRORS.closed(Operation::Init));
@@ -252,7 +256,7 @@ impl QueueStorage for RedisQueue {
     async fn close(&self) -> Result<()> {
         self.inner.closed.cancel();
         self.inner.tasks.wait().await;
-        // Each call ends within its time limit; the connection is not kept for longer than that.
+        // Each call ends within its time limit, and the connection is kept no longer than that.
         let longest = self.inner.config.call_timeout + Duration::from_secs(1);
         let _ = tokio::time::timeout(longest, self.inner.calls.wait()).await;
         self.inner.link.close();

@@ -11,10 +11,10 @@ use crate::limits::{BATCH, SUCCESSOR_BYTES};
 use crate::link::Call;
 use crate::rows::{Row, Rows};
 
-/// A successor's partition, and its form.
+/// A successor's partition, and its encoded form.
 pub(crate) type Placed<'s> = (&'s PartitionId, Row);
 
-/// Encodes the successors of one settlement, which are stored at this server time and those that follow.
+/// Encodes the successors of one settlement. They are stored with this server time and those that follow it.
 pub(crate) fn encode<'s>(then: &'s [Successor], config: &Config, at_us: u64) -> Result<Vec<Placed<'s>>> {
     let (mut placed, mut bytes) = (Vec::with_capacity(then.len()), 0);
     for (Successor { partition, message }, at_us) in then.iter().zip(at_us..) {
@@ -31,11 +31,11 @@ pub(crate) fn encode<'s>(then: &'s [Successor], config: &Config, at_us: u64) -> 
     Ok(placed)
 }
 
-/// Successors of several settlements.
+/// The successors of several settlements.
 #[derive(Default)]
 pub(crate) struct Groups<'s> {
     partitions: Vec<PartitionGroups<'s>>,
-    /// Where each partition is among these.
+    /// The index of each partition among these.
     places: HashMap<&'s PartitionId, usize>,
     /// The server time at which they are stored.
     at_us: u64,
@@ -46,11 +46,12 @@ struct PartitionGroups<'s> {
     groups: Vec<Group>,
 }
 
-/// What is stored by one step. No id is there twice: whether the second of two is stored shows only when the first was, or was not.
+/// Successors that are stored in one step. No id occurs in it twice, because whether the second is stored
+/// depends on the first.
 #[derive(Default)]
 pub(crate) struct Group {
     pub(crate) rows: Rows,
-    /// Of each row, the position of its settlement.
+    /// For each row, the index of its settlement.
     pub(crate) owners: Vec<usize>,
     ids: HashSet<MessageId>,
 }
@@ -75,7 +76,7 @@ impl<'s> Groups<'s> {
         self.partitions.is_empty()
     }
 
-    /// The groups, those of one partition in the order in which they are stored.
+    /// Returns the groups. Those of one partition are in the order in which they are stored.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'s PartitionId, &Group)> {
         self.partitions.iter().flat_map(|one| one.groups.iter().map(|group| (one.partition, group)))
     }
@@ -84,17 +85,18 @@ impl<'s> Groups<'s> {
         self.at_us
     }
 
-    /// The positions of their settlements.
+    /// Returns the indexes of their settlements.
     pub(crate) fn owners(&self) -> impl Iterator<Item = usize> {
         self.iter().flat_map(|(_, group)| group.owners.iter().copied())
     }
 
-    /// Their partitions, each once. Their states follow in this order on the other keys of a script.
+    /// Returns their partitions, each once. The keys of their states follow in this order after the other
+    /// keys of a script.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = &'s PartitionId> {
         self.partitions.iter().map(|one| one.partition)
     }
 
-    /// The approximate number and size of their arguments.
+    /// Returns the approximate number and size of the arguments.
     pub(crate) fn size(&self) -> (usize, usize) {
         self.iter().fold((0, 0), |(args, bytes), (_, group)| {
             let (more, more_bytes) = group.rows.size();

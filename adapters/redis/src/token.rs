@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 pub(crate) type Secret = [u8; 16];
 
-/// The proof of a lease: the message, the 128 random bits of the claim, and what kind of message it is. A token of another form
-/// proves nothing.
+/// The proof of a lease: the message, the 128 random bits of the claim, and the flag of the message. A token
+/// of another form proves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Proof {
     pub(crate) id: MessageId,
@@ -29,7 +29,8 @@ impl Proof {
     }
 }
 
-/// The tokens of one claim: its secret, and what settling must know about the message. Most messages share one token.
+/// Creates the tokens of one claim: its secret, and what a settlement must know about the message. Most
+/// messages share one token.
 pub(crate) struct Tokens {
     secret: Uuid,
     last: Option<(u8, Token)>,

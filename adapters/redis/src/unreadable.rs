@@ -1,4 +1,5 @@
-//! Claimed messages that cannot be read. They are delivered as they are stored, so that the queue can put them aside.
+//! Claimed messages that cannot be read. They are delivered as they are stored, so that the queue can set
+//! them aside.
 
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::record;
 use crate::reply::optional_bytes;
 use crate::token::Tokens;
 
-/// What a claim records for each message: its id and its level.
+/// The size of what a claim records for each message: its id and its level.
 const ENTRY_BYTES: usize = 17;
 
 /// The unreadable messages of one claim.
@@ -33,8 +34,8 @@ pub(crate) struct Undecoded {
 }
 
 impl RedisQueue {
-    /// Adds them to the deliveries of their claim. The reply had no ids beside the records; the server has them in the claim, in
-    /// the same order.
+    /// Adds the unreadable messages to the deliveries of their claim. The reply had no ids besides the
+    /// records, but the server has them in the claim, in the same order.
     pub(crate) async fn add_unreadable(
         &self,
         deliveries: &mut Vec<RawDelivery>,
@@ -47,7 +48,7 @@ impl RedisQueue {
         taken.arg(self.inner.names.taken(partition)).arg(secret.as_bytes());
         let entries = match self.inner.link.command(&taken).await.and_then(optional_bytes) {
             Ok(entries) => entries.unwrap_or_default(),
-            // The messages come back when their leases end.
+            // The messages return when their leases end.
             Err(error) if deliveries.is_empty() => return Err(error),
             Err(_) => return Ok(()),
         };

@@ -1,11 +1,12 @@
-//! Windows: which messages the server stores together, in one hash.
+//! Windows, which determine the messages that the server stores together in one hash.
 
 use anyqueue::MessageId;
 
-/// The length of a window in milliseconds, as a mask of their last byte. Scripts have the same constant, `WINDOW_MS`.
+/// The length of a window, 16 milliseconds, as a mask for the last byte of the time. Scripts have the same
+/// constant, `WINDOW_MS`.
 const MASK: u8 = !(16 - 1);
 
-/// 16 milliseconds of the time that a version 7 id begins with; `None` for other ids.
+/// 16 milliseconds of the time with which a version 7 id begins; `None` for other ids.
 pub(crate) type Window = Option<[u8; 6]>;
 
 pub(crate) fn window(id: MessageId) -> Window {
@@ -13,7 +14,8 @@ pub(crate) fn window(id: MessageId) -> Window {
     (version >> 4 == 7).then(|| start(id))
 }
 
-/// The name of the window of an id that begins like this, if the id has a time. Windows before it have no larger ids.
+/// Returns the name of the window of an id that begins like this, if the id has a time. Earlier windows have
+/// no larger ids.
 pub(crate) fn start(id: MessageId) -> [u8; 6] {
     let mut start = [0; 6];
     start.iter_mut().zip(id.as_bytes()).for_each(|(to, byte)| *to = *byte);
@@ -22,7 +24,7 @@ pub(crate) fn start(id: MessageId) -> [u8; 6] {
     start
 }
 
-/// The lengths of runs of ids in the same window, two bytes each.
+/// Returns the lengths of runs of ids in the same window, two bytes each.
 pub(crate) fn runs(ids: impl Iterator<Item = MessageId>) -> Vec<u8> {
     let (mut runs, mut last) = (Vec::new(), None);
     for id in ids {

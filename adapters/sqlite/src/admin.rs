@@ -1,4 +1,5 @@
-//! Writes of an operator: deleting, purging, requesting cancellation, pausing, amending; of the ends of tasks, and of control entries.
+//! Writes of an operator: deleting, purging, requesting cancellation, pausing and amending. Also the ends of
+//! tasks, and control entries.
 
 use anyqueue::control::{Applied, Change, Stamped};
 use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Result};
@@ -10,14 +11,14 @@ use crate::found::{Found, PURGE};
 use crate::sql::{all, run};
 use crate::tx::Tx;
 
-/// What an operator asks.
+/// A request of an operator.
 #[derive(Debug)]
 pub(crate) enum Admin {
     Delete {
         partition: PartitionId,
         ids: Vec<MessageId>,
     },
-    /// Each with the end that it gets if it waits.
+    /// Each id comes with the end that is stored if the message waits.
     Cancel {
         partition: PartitionId,
         tasks: Vec<(MessageId, Option<NewEnd>)>,
@@ -49,7 +50,7 @@ pub(crate) enum Admin {
     Control(Vec<Change>),
 }
 
-/// The answer to it.
+/// The answer to an [`Admin`] request.
 #[derive(Debug)]
 pub(crate) enum AdminAnswer {
     Deleted(Vec<DeleteOutcome>),
@@ -66,7 +67,7 @@ pub(crate) enum AdminAnswer {
 pub(crate) const REQUEST: &str = "UPDATE anyqueue_timed SET cancel = 1 WHERE seq = ?";
 pub(crate) const PAUSE: &str = "UPDATE anyqueue_partition SET paused = ? WHERE part = ?";
 
-/// Does it.
+/// Carries out a request.
 pub(crate) fn act(tx: &mut Tx<'_>, request: &Admin) -> Result<AdminAnswer> {
     match request {
         Admin::Delete { partition, ids } => delete(tx, partition, ids).map(AdminAnswer::Deleted),
@@ -161,7 +162,7 @@ fn purge(tx: &mut Tx<'_>, partition: &PartitionId, limit: usize) -> Result<usize
     Ok(found.len())
 }
 
-/// Deletes a message from wherever it stands, and lets its group go on.
+/// Deletes a message, wherever it stands, and lets its group go on.
 fn discard(tx: &mut Tx<'_>, part: i64, message: &Found) -> Result<()> {
     let (ready, _) = tx.withdraw(part, message)?;
     tx.remove.run(tx.conn, [ready.seq])?;

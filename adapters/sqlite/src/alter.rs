@@ -1,4 +1,4 @@
-//! Changing messages that wait.
+//! Amending messages that wait.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,8 @@ use crate::tx::{DELAYED, POSTPONED, Tx};
 pub(crate) const REWRITE: &str =
     "UPDATE anyqueue_message SET rank = ?, grp = ?, joined = ?, body = ? WHERE seq = ?";
 
-/// Changes messages by id, unless they are leased. One that cannot be read fails by itself.
+/// Amends messages by id, unless they are leased. For one that cannot be read, only its own result is an
+/// error.
 pub(crate) fn amend(
     tx: &mut Tx<'_>,
     partition: &PartitionId,
@@ -42,7 +43,7 @@ fn amend_one(tx: &mut Tx<'_>, part: i64, id: MessageId, change: &Amend) -> Resul
     }
 }
 
-/// The body to be stored, if the change is of something that it says.
+/// Returns the new body, if the change affects it.
 fn amended(tx: &Tx<'_>, seq: i64, change: &Amend) -> Result<Result<Option<Vec<u8>>>> {
     if change.priority.is_none() && change.group.is_none() {
         return Ok(Ok(None));

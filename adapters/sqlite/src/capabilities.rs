@@ -1,4 +1,4 @@
-//! What this backend gives.
+//! What this backend declares about itself.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use anyqueue::adapter::{
 use crate::config::Config;
 use crate::limits::{LEASE, MAX_DELAY, PRIORITY_LEVELS};
 
-/// Messages, deliveries or settlements in one call.
+/// The most messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-/// What the machine may add to timers and wake-ups when it is busy.
+/// How late timers and wake-ups may be on a busy machine.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// The capabilities; `power` says whether SQLite waits for the disk at each commit.
+/// Returns the capabilities. `power` says whether SQLite waits for the disk at each commit.
 pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
     let level = if power { DurabilityLevel::PowerLoss } else { DurabilityLevel::ProcessCrash };
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // The writer joins several calls anyway: while it serves one, the next gathers.
+    // The writer joins calls anyway: while it serves one transaction, the requests for the next gather.
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
     Capabilities {
         reach: Reach::Host,
-        // A loss of power ends whoever held the messages, so claims need not survive it.
+        // A power failure also ends the holders of the messages, so claims need not survive it.
         durability: Durability { push: level, claim: DurabilityLevel::ProcessCrash, settle: level },
         unique_ids: true,
         settle_confirm: SettleConfirm::Confirmed,

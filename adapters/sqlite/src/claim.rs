@@ -9,17 +9,18 @@ use crate::sql::{all, first, limit_of, run};
 use crate::stored::Stored;
 use crate::tx::{LEASED, Tx};
 
-/// Messages leased for one pull.
+/// The most messages leased for one pull.
 const MAX_CLAIM: usize = 1000;
 
-/// The first messages of a partition; a paused one has none. `LIMIT ? + 0`: a bare parameter would be planned anew at each
-/// use.
+/// The first messages of a partition; a paused one has none. `LIMIT ? + 0`, because SQLite would plan the
+/// statement anew at each use with a bare parameter.
 pub(crate) const FIRST: &str =
     "SELECT r.deliveries, m.seq, m.id, m.body, m.headers, r.rank, r.pos, iif(r.head, m.grp, NULL)
     FROM anyqueue_ready r CROSS JOIN anyqueue_message m ON m.seq = r.seq
     WHERE r.part = (SELECT part FROM anyqueue_partition WHERE part = ? AND paused = 0)
     ORDER BY r.rank, r.pos LIMIT ? + 0";
-/// Those up to the last of them. Nobody comes in between: this transaction has the write lock.
+/// Leases all messages up to the last that was read. No other can come in between, since this transaction has
+/// the write lock.
 pub(crate) const LEASE: &str =
     "INSERT INTO anyqueue_timed (seq, part, at_ms, state, deliveries, cancel, head, token)
     SELECT seq, part, ?4, ?5, deliveries + 1, cancel, head, ?6 FROM anyqueue_ready
@@ -27,7 +28,7 @@ pub(crate) const LEASE: &str =
 pub(crate) const UNREADY: &str = "DELETE FROM anyqueue_ready WHERE part = ?1 AND (rank, pos) <= (?2, ?3)";
 pub(crate) const NEXT_DUE: &str = "SELECT min(at_ms) FROM anyqueue_timed WHERE part = ?";
 
-/// The first that wait behind the head of a group.
+/// The first messages that wait behind the head of a group.
 pub(crate) const FOLLOWERS: &str = "SELECT b.deliveries, m.seq, m.id, m.body, m.headers, b.joined
     FROM anyqueue_blocked b CROSS JOIN anyqueue_message m ON m.seq = b.seq
     WHERE b.part = ? AND b.grp = ? ORDER BY b.joined LIMIT ? + 0";
@@ -65,7 +66,8 @@ struct Leases<'c> {
 }
 
 impl Leases<'_> {
-    /// Takes the first messages; after each that is at the head of a group those behind it, up to so many members in all.
+    /// Takes the first messages and, after each that is the head of a group, those behind it, up to
+    /// `group_members` in all.
     fn take(&self, max: usize, group_members: usize) -> Result<Vec<Taken>> {
         let (taken, last) = self.read(max, group_members)?;
         if let Some((rank, pos)) = last {
@@ -76,12 +78,13 @@ impl Leases<'_> {
         Ok(taken)
     }
 
-    /// Answers also where the last of the first messages stands. Those behind them are leased already.
+    /// Reads the first messages, and returns the position of the last one. Those behind the head of a group
+    /// are leased already.
     fn read(&self, max: usize, group_members: usize) -> Result<(Vec<Taken>, Option<Spot>)> {
         let mut statement = self.conn.prepare_cached(FIRST).map_err(classify)?;
         let mut rows = statement.query((self.part, limit_of(max))).map_err(classify)?;
         let (mut taken, mut last) = (Vec::new(), None);
-        // One by one: those behind may leave no room for all of them.
+        // Row by row, because members of groups may leave no room for all the first messages.
         while taken.len() < max
             && let Some(row) = rows.next().map_err(classify)?
         {
@@ -96,7 +99,7 @@ impl Leases<'_> {
         Ok((taken, last))
     }
 
-    /// Takes the first of those behind the head of a group to its side.
+    /// Takes the first members behind the head of a group, to be held together with it.
     fn take_followers(&self, group: &str, max: usize) -> Result<Vec<Taken>> {
         let Self { conn, part, at_ms, secret } = *self;
         let mut last = None;
@@ -113,12 +116,12 @@ impl Leases<'_> {
     }
 }
 
-/// A message, where it stands, and which group it is at the head of.
+/// Reads a message, its position, and the group that it is the head of.
 fn read_first(row: &Row<'_>) -> rusqlite::Result<(Taken, Spot, Option<String>)> {
     Ok((read_taken(row)?, (row.get(5)?, row.get(6)?), row.get(7)?))
 }
 
-/// From the count of deliveries, and the message.
+/// Reads the delivery count, and the message.
 fn read_taken(row: &Row<'_>) -> rusqlite::Result<Taken> {
     Ok(Taken { stored: Stored::of(row, 1)?, deliveries: row.get::<_, i64>(0)? + 1 })
 }

@@ -1,4 +1,4 @@
-//! Options of a queue file, typed and as URL parameters.
+//! Options of a queue file, in code and as URL parameters.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::error::ERRORS;
 use crate::identity::Identity;
 use crate::steps::Steady;
 
-/// Largest encoded message, in bytes, unless configured.
+/// The largest encoded message in bytes, by default.
 pub(crate) const MESSAGE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_MESSAGE_BYTES: u64 = 32 * 1024 * 1024; // a claim packs sixteen into one row, of at most 10^9 bytes
 const MAX_BUSY_TIMEOUT: Duration = Duration::from_hours(1);
@@ -23,8 +23,8 @@ pub enum Synchronous {
     /// Before each commit is acknowledged: acknowledged work survives power loss.
     #[default]
     Full,
-    /// At checkpoints only: acknowledged work survives the crash of any process, but the last commits can go with the
-    /// power. Several times faster for single pushes.
+    /// At checkpoints only: acknowledged work survives the crash of any process, but a power failure can lose
+    /// the last commits. Several times faster for single pushes.
     Normal,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Config {
     pub(crate) max_bytes: Option<u64>,
     pub(crate) message_bytes: u64,
     pub(crate) clock: Clock,
-    /// What steps of the clock are known by; only of the host's.
+    /// The clock by which steps of the host's clock are detected; `None` with any other clock.
     pub(crate) steady: Option<Steady>,
-    /// The file that was opened; shared by all connections of a handle.
+    /// The file that was opened, shared by all connections of a handle.
     pub(crate) identity: Arc<Identity>,
 }
 
@@ -83,42 +83,44 @@ impl SqliteBuilder {
         self
     }
 
-    /// How long a request waits for the write lock while another process (or the application's own transaction) holds it,
-    /// before it fails as `Unavailable`. At most an hour. Default: 5 s. URL: `busy_timeout=5s`.
+    /// How long a request waits for the write lock while another process (or the application's own
+    /// transaction) holds it, before it fails with `Unavailable`. At most an hour. Default: 5 s. URL:
+    /// `busy_timeout=5s`.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.0.busy_timeout = timeout;
         self
     }
 
-    /// How often a waiting pull looks for what other processes committed; work of this handle wakes it at once. Nothing
-    /// polls while nobody waits, and half as often when nothing was committed for a while. From 1 ms to 1 s. Default: 8 ms. URL: `poll_interval=8ms`.
+    /// How often a waiting pull looks for what other processes committed. What this handle does wakes it at
+    /// once. Polling stops while no pull waits, and is half as frequent when nothing has been committed for a
+    /// while. From 1 ms to 1 s. Default: 8 ms. URL: `poll_interval=8ms`.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.0.poll_interval = interval;
         self
     }
 
-    /// Whether to create the file and the queue's tables where they are missing. Without it both must be there.
+    /// Whether to create the file and the queue's tables if they are missing. If not, both must exist.
     /// Default: true. URL: `create=true|false`.
     pub fn create(mut self, create: bool) -> Self {
         self.0.create = create;
         self
     }
 
-    /// The largest size of the database file in bytes, its write-ahead log not counted; a push beyond it returns `Full`.
-    /// Rounded down to pages, and never below what the file has already. It binds this handle, not
-    /// `SqliteQueue::push_in`. Default: none. URL: `max_bytes=1000000000`.
+    /// The largest size of the database file in bytes, without its write-ahead log. Pushes beyond it return
+    /// `Full`. It is rounded down to whole pages, and never lower than the current size of the file. It
+    /// applies to this handle, but not to `SqliteQueue::push_in`. Default: none. URL: `max_bytes=1000000000`.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.0.max_bytes = Some(bytes);
         self
     }
 
-    /// The largest message in its encoded form, in bytes, at most 32 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
+    /// The largest encoded message in bytes, at most 32 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
     pub fn message_bytes(mut self, bytes: u64) -> Self {
         self.0.message_bytes = bytes;
         self
     }
 
-    /// The clock that leases and delays run by. Default: the host's.
+    /// The clock for leases and delays. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self.0.steady = None;
@@ -178,7 +180,7 @@ impl Config {
     }
 }
 
-/// Whether somebody took this for the place where a URL goes: no file of that name is to come of it.
+/// Whether the path looks like a URL. No file with such a name should be created by mistake.
 fn is_url(path: &Path) -> bool {
     path.to_str().is_some_and(|text| {
         text.starts_with("sqlite:")
@@ -188,7 +190,7 @@ fn is_url(path: &Path) -> bool {
     })
 }
 
-/// All that a URL can say.
+/// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
     option(
         "synchronous",

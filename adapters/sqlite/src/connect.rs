@@ -1,4 +1,4 @@
-//! Connections to the file: one that writes, a few that read.
+//! Connections to the file: one that writes, and a few that read.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 use crate::config::{Config, Synchronous};
 use crate::error::{ERRORS, NO_RIGHT, classify, classify_open};
 
-/// Compiled statements kept per connection: more than there are.
+/// How many compiled statements are kept per connection: more than there are.
 const STATEMENTS: usize = 128;
-/// Room beyond `max_bytes` for taking messages *out* of a full file.
+/// Space beyond `max_bytes` that is used to take messages *out* of a full file.
 const RESERVE_BYTES: u64 = 1024 * 1024;
 
 fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
-    // No URI: a file may be named file:x.
+    // Not as a URI, since a file may be named file:x.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | flags;
     let open = || {
         let opened = Connection::open_with_flags(&config.path, flags).and_then(|conn| {
@@ -42,15 +42,16 @@ pub(crate) fn writer(config: &Config) -> Result<Connection> {
     Ok(conn)
 }
 
-/// A connection that only reads.
+/// Opens a connection that only reads.
 pub(crate) fn reader(config: &Config) -> Result<Connection> {
     let conn = open(config, OpenFlags::empty())?;
     conn.pragma_update(None, "query_only", true).map_err(classify)?;
     Ok(conn)
 }
 
-/// Whether commits are flushed from the next transaction on. Not a cached statement: SQLite obeys this pragma when it is
-/// compiled, and a cached one is compiled only once. It ignores what it cannot obey, so the setting is read back.
+/// Sets whether commits are flushed, from the next transaction on. This must not be a cached statement,
+/// because SQLite obeys the pragma when the statement is compiled, which happens only once for a cached one.
+/// SQLite ignores a value that it cannot obey, so the setting is read back.
 pub(crate) fn flush_commits(conn: &Connection, flush: bool) -> Result<()> {
     let level = if flush { "FULL" } else { "NORMAL" };
     conn.pragma_update(None, "synchronous", level).map_err(classify)?;
@@ -65,8 +66,9 @@ pub(crate) fn survives_power_loss(conn: &Connection) -> Result<bool> {
     Ok(pragma::<i64>(conn, "synchronous")? >= 2)
 }
 
-/// Turns the write-ahead log on. The switch needs the file alone and SQLite does not wait for that by itself, so where
-/// many processes open a new file at once it is tried until the busy timeout is over.
+/// Turns the write-ahead log on. The switch needs exclusive access to the file, and SQLite does not wait for
+/// that by itself. Since many processes may open a new file at once, it is repeated until the busy timeout is
+/// over.
 fn write_ahead(conn: &Connection, config: &Config) -> Result<()> {
     let deadline = Instant::now() + config.busy_timeout;
     loop {
@@ -93,7 +95,7 @@ fn write_ahead(conn: &Connection, config: &Config) -> Result<()> {
     }
 }
 
-/// Sets the file's largest size on this connection; with `reserve`, a little more.
+/// Sets the largest size of the file on this connection. With `reserve`, it is a little larger.
 pub(crate) fn limit_size(conn: &Connection, config: &Config, reserve: bool) -> Result<()> {
     let Some(max_bytes) = config.max_bytes else { return Ok(()) };
     let page_bytes = pragma::<i64>(conn, "page_size")?.max(512);
@@ -103,13 +105,14 @@ pub(crate) fn limit_size(conn: &Connection, config: &Config, reserve: bool) -> R
     conn.pragma_update_and_check(None, "max_page_count", limit, |_| Ok(())).map_err(classify)
 }
 
-/// What of the file is free for new rows.
+/// Returns how many bytes within the file are free for new rows.
 pub(crate) fn free_bytes(conn: &Connection) -> Result<u64> {
     let (pages, page_bytes) = (pragma::<i64>(conn, "freelist_count")?, pragma::<i64>(conn, "page_size")?);
     Ok(pages.saturating_mul(page_bytes).unsigned_abs())
 }
 
-/// Checks that the file can be written. Where it cannot SQLite opens it all the same, and a transaction only reads.
+/// Checks that the file can be written. If it cannot, SQLite opens it nevertheless, and transactions only
+/// read.
 pub(crate) fn check_writable(conn: &Connection) -> Result<()> {
     if conn.is_readonly(MAIN_DB).map_err(classify)? {
         return Err(ERRORS.error(ErrorKind::AccessDenied, NO_RIGHT));
@@ -117,7 +120,7 @@ pub(crate) fn check_writable(conn: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// The file's pages, the free ones among them, and the bytes of each.
+/// Returns the number of pages in the file, of free pages among them, and of bytes in a page.
 pub(crate) fn pages(conn: &Connection) -> Result<(u64, u64, u64)> {
     let number = |name| pragma::<i64>(conn, name).map(i64::unsigned_abs);
     Ok((number("page_count")?, number("freelist_count")?, number("page_size")?))
@@ -127,12 +130,12 @@ fn pragma<T: rusqlite::types::FromSql>(conn: &Connection, name: &str) -> Result<
     conn.pragma_query_value(None, name, |row| row.get(0)).map_err(classify)
 }
 
-/// Moves the log into the file and cuts it off, as far as other connections allow.
+/// Writes the log back into the file and truncates it, if other connections permit.
 pub(crate) fn checkpoint(conn: &Connection) -> Result<()> {
     conn.pragma(None, "wal_checkpoint", "TRUNCATE", |_| Ok(())).map_err(classify)
 }
 
-/// As [`checkpoint`], and closes.
+/// Does the same as [`checkpoint`], and closes the connection.
 pub(crate) fn checkpoint_and_close(conn: Connection) -> Result<()> {
     let checkpoint = checkpoint(&conn);
     conn.close().map_err(|(_, error)| classify(error))?;

@@ -1,4 +1,4 @@
-//! Control entries: asking the writer for changes, and reading beside it.
+//! Control entries: changes are sent to the writer, reads bypass it.
 
 use anyqueue::adapter::{ControlStorage, async_trait};
 use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
@@ -38,7 +38,7 @@ impl ControlStorage for SqliteQueue {
 }
 
 impl SqliteQueue {
-    /// Reads entries as they were at one moment, and says which.
+    /// Reads entries as they were at one moment, which is returned too.
     async fn read_at_once<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection, i64) -> Result<T> + Send + 'static,

@@ -18,7 +18,7 @@ use crate::{
     SqliteQueue, claim, connect, due, ends, group, insert, often, place, series, settle, stored, taken,
 };
 
-/// Which statements ran, and how often, in the order of [`STATEMENTS`].
+/// How often each statement has run, in the order of [`STATEMENTS`].
 fn runs(conn: &Connection) -> Vec<i32> {
     let runs = |text| conn.prepare_cached(text).unwrap().get_status(StatementStatus::Run);
     STATEMENTS.into_iter().map(runs).collect()
@@ -28,7 +28,7 @@ fn p() -> PartitionId {
     PartitionId::new("p").unwrap()
 }
 
-/// Does it in a transaction of its own. Answers which statements that took.
+/// Runs a request in its own transaction. Returns the answer, and which statements that took.
 fn done(
     queue: &SqliteQueue,
     conn: &Connection,
@@ -42,7 +42,7 @@ fn done(
     (answer, ran.flat_map(|((text, before), after)| (before..after).map(move |_| text)).collect())
 }
 
-/// Pushes a message. Answers which statements that took.
+/// Pushes a message. Returns which statements that took.
 fn pushed(
     queue: &SqliteQueue,
     conn: &Connection,
@@ -53,7 +53,7 @@ fn pushed(
     done(queue, conn, parts, &Work::Push { partition: p(), messages: vec![message] }).1
 }
 
-/// Pulls one message, of its group up to so many. Answers its lease, and which statements that took.
+/// Pulls one message, of its group up to `group_members`. Returns its lease, and which statements that took.
 fn claimed(
     queue: &SqliteQueue,
     conn: &Connection,
@@ -72,7 +72,8 @@ fn claimed(
     (Lease { partition: p(), id: MessageId::from_bytes([0; 16]), token }, to_pull)
 }
 
-/// Pulls one message, of its group up to so many, and releases it. Answers which statements each took.
+/// Pulls one message, of its group up to `group_members`, and releases it. Returns which statements each
+/// took.
 fn pulled_and_released(
     queue: &SqliteQueue,
     conn: &Connection,

@@ -1,4 +1,4 @@
-//! What time brings: leases that ran out, delays that are over.
+//! What becomes due: leases that have expired, and delays that are over.
 
 use anyqueue::Result;
 
@@ -6,7 +6,8 @@ use crate::place::Ready;
 use crate::sql::{all, run};
 use crate::tx::{FRONT, LEASED, Tx};
 
-/// Messages looked at in one step, and steps in one transaction; what is left comes with the next.
+/// How many messages are processed in one step, and how many steps in one transaction. The rest is left to
+/// the next one.
 const STEP: u32 = 1000;
 const MAX_STEPS: usize = 10;
 
@@ -17,8 +18,8 @@ pub(crate) const DUE: &str =
 pub(crate) const BRING: &str = "DELETE FROM anyqueue_timed WHERE seq = ?";
 
 impl Tx<'_> {
-    /// Makes ready what is due in a partition, once in a transaction and before anything else there: so positions given at
-    /// maturity come before those of later pushes.
+    /// Makes ready what is due in a partition. This is done once in a transaction and before anything else
+    /// there, so that these messages get positions before those of later pushes.
     pub(crate) fn bring(&mut self, part: i64) -> Result<()> {
         if !self.brought.insert(part) {
             return Ok(());
@@ -31,7 +32,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns whether there may be more.
+    /// Processes one step. Returns whether there may be more.
     fn bring_step(&mut self, part: i64) -> Result<bool> {
         let due = all(self.conn, DUE, (part, self.now.ms, STEP), |row| {
             let ready = Ready {

@@ -1,4 +1,4 @@
-//! Ends of deliveries on their way into the file, with what they bring.
+//! Ends of deliveries, and what they bring, prepared for the writer.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::config::Config;
 use crate::ends::NewEnd;
 use crate::new_message::NewMessage;
 
-/// A settlement as the writer gets it.
+/// A settlement, prepared for the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending {
     pub(crate) lease: Lease,
     pub(crate) action: Action,
-    /// What is stored with it, or why that cannot be.
+    /// What is stored with it, or why it cannot be.
     pub(crate) brings: Result<Brought>,
 }
 
 /// What is stored with the end of a delivery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Brought {
-    /// The end of its task, which is removed.
+    /// The end of its task, if it is stored.
     pub(crate) end: Option<NewEnd>,
-    /// What is counted of its end.
+    /// The end of its task, if it is counted.
     pub(crate) counted: Option<Arc<TaskEnd>>,
     pub(crate) then: Vec<NewSuccessor>,
 }
 
-/// A successor, ready to be stored.
+/// A successor, prepared to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSuccessor {
     pub(crate) partition: PartitionId,
@@ -36,28 +36,29 @@ pub(crate) struct NewSuccessor {
 }
 
 impl Ending {
-    /// Encodes what it brings, if that is within the limits.
+    /// Encodes what the settlement brings, and checks it against the limits.
     pub(crate) fn prepare(settlement: &Settlement, config: &Config) -> Self {
         let brings = Brought::prepare(settlement, config);
         Self { lease: settlement.lease.clone(), action: settlement.action.clone(), brings }
     }
 
-    /// One that brings nothing.
+    /// A release, which brings nothing.
     pub(crate) fn release(lease: Lease) -> Self {
         Self { lease, action: Action::Release, brings: Ok(Brought::default()) }
     }
 
-    /// Whether it brings anything, or was to: that may be what makes it fail.
+    /// Whether it brings anything, or was meant to. That may be what makes it fail.
     pub(crate) fn brings_any(&self) -> bool {
         self.brings.as_ref().map_or(true, |brought| brought.counted.is_some() || !brought.then.is_empty())
     }
 
-    /// Whether it brings messages or a result, or was to, which may take more room than the message leaves that is removed.
+    /// Whether it brings messages or a result, or was meant to. Those may need more space than the removed
+    /// message frees.
     pub(crate) fn needs_room(&self) -> bool {
         self.brings.as_ref().map_or(true, Brought::needs_room)
     }
 
-    /// It cannot store what needs room, if it brings that.
+    /// Makes the settlement fail with this error, if it brings anything that needs space.
     pub(crate) fn refuse_room(&mut self, why: &Error) {
         if self.brings.as_ref().is_ok_and(Brought::needs_room) {
             self.brings = Err(why.clone());

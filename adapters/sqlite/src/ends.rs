@@ -1,4 +1,4 @@
-//! Ends of tasks on their way into the file, and out of it.
+//! Storing and freeing the ends of tasks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,35 +10,35 @@ use crate::series;
 use crate::sql::{all, first, limit_of, run};
 use crate::tx::Tx;
 
-/// In the place of a former one of the same task.
+/// Replaces an earlier end of the same task.
 pub(crate) const STORE: &str =
     "INSERT OR REPLACE INTO anyqueue_ended (part, id, state, ended_ms, expires_ms, rank, body, result)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-/// Unless there is one of its rank or a greater one. One whose time is over is none.
+/// Does nothing if an end of the same or a greater rank exists, unless that one has expired.
 pub(crate) const RECORD: &str =
     "INSERT INTO anyqueue_ended (part, id, state, ended_ms, expires_ms, rank, body, result)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (part, id) DO UPDATE SET state = excluded.state,
         ended_ms = excluded.ended_ms, expires_ms = excluded.expires_ms, rank = excluded.rank,
         body = excluded.body, result = excluded.result
     WHERE excluded.rank > anyqueue_ended.rank OR anyqueue_ended.expires_ms <= excluded.ended_ms";
-/// Of one whose time is not over.
+/// Finds an end that has not expired.
 pub(crate) const RANK: &str = "SELECT rank FROM anyqueue_ended WHERE part = ?1 AND id = ?2
     AND (expires_ms IS NULL OR expires_ms > ?3)";
-/// Where the generation begins in a rank.
+/// The lowest bit of the generation in a rank.
 const GENERATION_BIT: u32 = 48;
-/// Whether it was still told.
+/// Returns whether the end had not expired yet.
 pub(crate) const DELETE: &str = "DELETE FROM anyqueue_ended WHERE part = ? AND id = ?
     RETURNING expires_ms IS NULL OR expires_ms > ?";
 pub(crate) const LAPSED: &str =
     "SELECT part, id FROM anyqueue_ended WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ? + 0";
 pub(crate) const FREE: &str = "DELETE FROM anyqueue_ended WHERE part = ? AND id = ?";
 
-/// How long one transaction frees what has lapsed: about as long as a batch of settlements takes.
+/// How long one transaction frees expired ends: about as long as a batch of settlements takes.
 const STEP: Duration = Duration::from_millis(10);
-/// How many it frees at most.
+/// The most ends that one transaction frees.
 const STEP_ENDS: usize = 1000;
 
-/// An end, ready to be stored.
+/// An end, prepared to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct NewEnd {
     end: Arc<TaskEnd>,
@@ -49,7 +49,7 @@ pub(crate) struct NewEnd {
 #[derive(Debug)]
 pub(crate) struct Freed {
     pub(crate) count: usize,
-    /// Whether nothing that has lapsed was left, and no count that is no longer kept.
+    /// Whether nothing is left to be freed: no expired end, and no count that is too old to be kept.
     pub(crate) is_all: bool,
 }
 
@@ -67,18 +67,19 @@ impl NewEnd {
     }
 }
 
-/// Stores an end in the place of a former one.
+/// Stores an end, in place of an earlier one.
 pub(crate) fn store(tx: &Tx<'_>, part: i64, id: MessageId, new: &NewEnd) -> Result<()> {
     put(tx, STORE, part, id, new)
 }
 
-/// Counts the end of what is cancelled, and stores it if it is to be kept.
+/// Counts the end of a cancelled task, and stores it if it is to be kept.
 pub(crate) fn cancelled(tx: &Tx<'_>, part: i64, id: MessageId, new: &NewEnd) -> Result<()> {
     series::count(tx, part, &new.end)?;
     if new.end.is_kept() { store(tx, part, id, new) } else { Ok(()) }
 }
 
-/// Stores ends, each unless a greater one of the same task is there. They are counted if there was none of its generation; facts are not.
+/// Stores ends, except where a greater one of the same task exists. Each is counted if none of its generation
+/// was stored; ends in a partition of facts are not counted.
 pub(crate) fn record(tx: &mut Tx<'_>, partition: &PartitionId, ends: &[(MessageId, NewEnd)]) -> Result<()> {
     let (part, counts) = (tx.make(partition)?, !is_of_facts(partition));
     for (id, new) in ends {
@@ -92,7 +93,7 @@ pub(crate) fn record(tx: &mut Tx<'_>, partition: &PartitionId, ends: &[(MessageI
     Ok(())
 }
 
-/// Whether there is no end of this task in its generation, or a later one.
+/// Whether no end of this task is stored that is of its generation or a later one.
 fn is_new(tx: &Tx<'_>, part: i64, id: MessageId, end: &TaskEnd) -> Result<bool> {
     let former = first(tx.conn, RANK, (part, id.as_bytes(), tx.now.ms), |row| row.get::<_, i64>(0))?;
     let generation = |rank: u64| rank >> GENERATION_BIT;
@@ -101,7 +102,7 @@ fn is_new(tx: &Tx<'_>, part: i64, id: MessageId, end: &TaskEnd) -> Result<bool> 
 
 fn put(tx: &Tx<'_>, statement: &str, part: i64, id: MessageId, NewEnd { end, body }: &NewEnd) -> Result<()> {
     let ended_ms = tx.now.ms;
-    // What would be kept for longer than can be said is kept until it is deleted.
+    // If the expiry cannot be represented, the end is kept until it is deleted.
     let expires_ms = end.keep.and_then(|keep| tx.now.floor_after(keep));
     let rank = i64::try_from(end.rank()).unwrap_or(i64::MAX);
     let row =
@@ -109,7 +110,7 @@ fn put(tx: &Tx<'_>, statement: &str, part: i64, id: MessageId, NewEnd { end, bod
     run(tx.conn, statement, row).map(drop)
 }
 
-/// Deletes ends by id. Returns of each whether there was one that was still told.
+/// Deletes ends by id. Returns for each whether there was one that had not expired.
 pub(crate) fn delete(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<bool>> {
     let Some(part) = tx.find(partition)? else { return Ok(vec![false; ids.len()]) };
     let delete = |id: &MessageId| {
@@ -119,7 +120,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]
     ids.iter().map(delete).collect()
 }
 
-/// Frees the place of ends that are told no more, until it has taken its time, and some counts that are no longer kept.
+/// Frees expired ends, for as long as one step may take, and some counts that are too old to be kept.
 pub(crate) fn free(tx: &Tx<'_>, limit: usize) -> Result<Freed> {
     let began = Instant::now();
     let no_counts_left = series::free(tx)?;

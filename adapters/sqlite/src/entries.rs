@@ -22,16 +22,16 @@ pub(crate) const DELETE: &str = "DELETE FROM anyqueue_control WHERE key = ?";
 pub(crate) const FREE: &str = "DELETE FROM anyqueue_control WHERE rowid IN (
     SELECT rowid FROM anyqueue_control WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ? + 0)";
 
-/// Expired entries whose place one call frees: more than it writes, so that none pile up.
+/// How many expired entries one call frees: more than it writes, so that they do not pile up.
 const FREED: i64 = 200;
 
-/// The time of a file, as others read it.
+/// Converts a time in the file.
 pub(crate) fn moment(ms: i64) -> SystemTime {
     let since = Duration::from_millis(ms.max(0).unsigned_abs());
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// A row, whose key is not yet looked at.
+/// A row whose key has not been checked yet.
 struct Stored {
     key: String,
     version: i64,
@@ -55,7 +55,8 @@ pub(crate) fn get(conn: &Connection, key: &Key, now_ms: i64) -> Result<Option<En
     first(conn, GET, (key.as_str(), now_ms), Stored::read)?.map(Stored::entry).transpose()
 }
 
-/// A page of those that begin so. Rows are read one by one, for no bound of a range says where the last of them ends.
+/// Returns a page of the entries with this prefix. The rows are read one by one, because no upper bound for a
+/// range of keys with a prefix can be given.
 pub(crate) fn list(
     conn: &Connection,
     prefix: &str,
@@ -79,7 +80,7 @@ pub(crate) fn list(
     Ok(entries)
 }
 
-/// Makes changes, each that finds what it expects.
+/// Makes changes, except those whose expectation is not met.
 pub(crate) fn apply(tx: &Tx<'_>, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
     run(tx.conn, FREE, (tx.now.ms, FREED))?;
     let applied: Result<Vec<_>> = changes.iter().map(|change| apply_one(tx, change)).collect();
@@ -98,7 +99,7 @@ fn apply_one(tx: &Tx<'_>, change: &Change) -> Result<Applied> {
     }
     match change {
         Change::Put { key, version, value, ttl, .. } => {
-            // What would be kept for longer than can be said is kept until it is deleted.
+            // If the expiry cannot be represented, the entry is kept until it is deleted.
             let expires_ms = ttl.and_then(|ttl| tx.now.floor_after(ttl));
             run(tx.conn, PUT, (key.as_str(), version.get().cast_signed(), expires_ms, &value[..]))?;
         }

@@ -1,4 +1,4 @@
-//! What SQLite says, as kind and retry class.
+//! Classifying SQLite's errors: their kinds and retry classes.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use anyqueue::{Error, ErrorKind, Operation};
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "sqlite";
 
-/// What is said where a file cannot be written.
+/// The message for a file that cannot be written.
 pub(crate) const NO_RIGHT: &str =
     "no right to write the file or its directory (SQLite writes -wal and -shm beside it)";
 
 pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
-/// Classes an error of a statement.
+/// Classifies an error of a statement.
 ///
-/// Nothing here may take effect twice: a repeated push meets its own ids, a repeated settlement its own lost lease. So what
-/// can help by being repeated is [`Safe`](anyqueue::RetryClass::Safe).
+/// Nothing can take effect twice: a repeated push finds its own ids, and a repeated settlement a lost lease.
+/// So whatever a repetition may help with is [`Safe`](anyqueue::RetryClass::Safe).
 pub(crate) fn classify(error: rusqlite::Error) -> Error {
     let (kind, message) = match &error {
         rusqlite::Error::SqliteFailure(failure, text) => {
@@ -71,7 +71,7 @@ pub(crate) fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Says more than SQLite's "unable to open database file" by looking at the path.
+/// Looks at the path, to say more than SQLite's "unable to open database file".
 pub(crate) fn classify_open(error: rusqlite::Error, path: &Path) -> Error {
     let shown = path.display();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

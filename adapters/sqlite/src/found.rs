@@ -1,4 +1,4 @@
-//! Where a message that was asked for by id stands, and taking it out of there.
+//! Finding a message by id, and taking it out of its place.
 
 use anyqueue::{MessageId, Result};
 use rusqlite::Row;
@@ -14,7 +14,8 @@ pub(crate) const FIND: &str =
     LEFT JOIN anyqueue_disabled d ON d.part = m.part AND d.seq = m.seq
     WHERE m.part = ? AND m.id = ?";
 
-/// What a purge takes, in this order: followers before heads, so that no follower is promoted only to be purged.
+/// What a purge takes, in this order. Followers come before heads, so that none is promoted only to be
+/// purged.
 pub(crate) const PURGE: [&str; 4] = [
     "SELECT m.seq, m.rank, m.pos, m.grp, m.joined, NULL, NULL, 1, 0
      FROM anyqueue_blocked b CROSS JOIN anyqueue_message m ON m.seq = b.seq WHERE b.part = ? LIMIT ? + 0",
@@ -26,7 +27,8 @@ pub(crate) const PURGE: [&str; 4] = [
      FROM anyqueue_disabled d CROSS JOIN anyqueue_message m ON m.seq = d.seq WHERE d.part = ? LIMIT ? + 0",
 ];
 
-/// From the ready, the timed, the blocked, the disabled: what is kept there, and the moment it waits for.
+/// This statement and the next three take a message out of the ready, timed, blocked or disabled ones. They
+/// return what is stored there, and the moment that the message waits for.
 pub(crate) const UNREADY: &str =
     "DELETE FROM anyqueue_ready WHERE part = ?1 AND rank = ?2 AND pos IN (?3, ?4)
     RETURNING deliveries, cancel, pos < 0, head, NULL";
@@ -37,7 +39,7 @@ pub(crate) const UNBLOCK: &str = "DELETE FROM anyqueue_blocked WHERE part = ? AN
 pub(crate) const ENABLE: &str = "DELETE FROM anyqueue_disabled WHERE part = ? AND seq = ?
     RETURNING deliveries, cancel, returned, 0, at_ms";
 
-/// A message, and where it stands: if nothing is said, it is ready.
+/// A message and where it stands. It is ready if none of the other states is set.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) seq: i64,
@@ -66,20 +68,20 @@ impl Found {
         })
     }
 
-    /// Whether it is held, under a lease that has not run out.
+    /// Whether it is held under a lease that has not expired.
     pub(crate) fn is_leased(&self, now_ms: i64) -> bool {
         self.state == Some(LEASED) && self.at_ms > Some(now_ms)
     }
 }
 
 impl Tx<'_> {
-    /// The message of that id.
+    /// Finds the message with this id.
     pub(crate) fn look_up(&self, part: i64, id: MessageId) -> Result<Option<Found>> {
         first(self.conn, FIND, (part, id.as_bytes()), Found::read)
     }
 
-    /// Takes a message that is not leased out of where it stands. In its group it keeps its role. Returns where it would be ready, and the
-    /// moment that it waited for.
+    /// Takes a message that is not leased out of its place. It keeps its role in its group. Returns the place
+    /// that it has when it is ready, and the moment that it waited for.
     pub(crate) fn withdraw(&self, part: i64, found: &Found) -> Result<(Ready, Option<i64>)> {
         let Found { seq, rank, pos, joined, .. } = *found;
         let read = |row: &Row<'_>| {
@@ -98,7 +100,7 @@ impl Tx<'_> {
         };
         let nowhere = || (Ready { pos, joined, ..Ready::new(part, rank, seq) }, None);
         let (ready, until) = stood.unwrap_or_else(nowhere);
-        // The end of a lease that ran out is not a moment that it waits for.
+        // The end of an expired lease is not a moment that the message waits for.
         Ok((ready, until.filter(|_| found.state != Some(LEASED))))
     }
 }

@@ -1,7 +1,7 @@
-//! What one transaction does for a group of requests.
+//! Serving a group of requests in one transaction.
 //!
-//! The requests are concurrent, so any order among them is right. Claims come last because they may take what the others
-//! push or release.
+//! The requests are concurrent, so any order among them is correct. Claims come last, because they can take
+//! what the others push or release.
 
 use anyqueue::{Error, Result};
 use rusqlite::Connection;
@@ -12,14 +12,14 @@ use crate::job::{Answer, Claimed, Work};
 use crate::tx::{Hints, Parts, Tx};
 use crate::{admin, insert, settle};
 
-/// Why a transaction came to nothing.
+/// Why a transaction failed.
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// Whether it failed before any request was looked at, so that each alone would fail too.
+    /// Whether it failed before any request was processed, so that each request alone would fail too.
     pub(crate) at_begin: bool,
 }
 
-/// Does everything and commits. Answers each request, in order.
+/// Serves all requests and commits. Returns an answer to each request, in order.
 pub(crate) fn run(
     conn: &Connection,
     parts: &mut Parts,
@@ -35,7 +35,7 @@ fn serve(mut tx: Tx<'_>, works: &[&Work]) -> Result<(Vec<Answer>, Hints)> {
     let mut answers = works.iter().map(|work| answer(&mut tx, work)).collect::<Result<Vec<_>>>()?;
     tx.ready_new()?;
     for (work, answer) in works.iter().zip(&mut answers) {
-        // Asked only now, for it may have been a long wait for the lock.
+        // Checked only now, because waiting for the lock may have taken long.
         if let (Work::Settle { claim: Some(wanted), .. }, Answer::Settle(_, claimed)) = (work, answer)
             && !wanted.stop.is_cancelled()
         {
@@ -95,7 +95,7 @@ mod tests {
         Work::Settle { endings: Vec::new(), claim: Some(claim) }
     }
 
-    /// In one transaction; the payloads that it claims at the end.
+    /// Serves the requests and a final claim in one transaction. Returns the payloads that were claimed.
     async fn claimed(works: &[Work]) -> (Vec<Answer>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();

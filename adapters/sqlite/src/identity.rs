@@ -1,8 +1,8 @@
-//! Whether the path still leads to the file that was opened.
+//! Detecting whether the path still leads to the file that was opened.
 //!
-//! A connection keeps writing to the file that it has open, though another one was put in its place or it was deleted: what it
-//! commits then is seen by nobody. SQLite does not notice that while it writes a log ahead, so the writer looks, and answers nobody for
-//! what it committed before it has looked once more.
+//! A connection keeps writing to the file that it opened, even if that was deleted or another one was put in
+//! its place. Nobody sees what it commits then. With a write-ahead log SQLite does not notice, so after each
+//! commit the writer checks the path before it answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,39 +11,40 @@ use anyqueue::{Error, ErrorKind, Result};
 
 use crate::error::ERRORS;
 
-/// How often a file is opened anew that was replaced in that moment.
+/// How often opening is repeated if the file is replaced at that moment.
 const TRIES: usize = 10;
 
-/// Which file it is, as the system knows it: its device and its number there.
+/// The identity of a file on this system: its device, and its number there.
 #[cfg(unix)]
 type FileId = (u64, u64);
-/// There are no such numbers: a file that SQLite has open can be neither replaced nor deleted on Windows.
+/// Unused: Windows lets no file be replaced or deleted while SQLite has it open.
 #[cfg(not(unix))]
 type FileId = ();
 
-/// The files that a handle has opened. All its connections are to these.
+/// The files that a handle has opened. All its connections use these.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
     database: OnceLock<FileId>,
-    // A std mutex: it is held for some system calls and never across an await.
+    // A std mutex, because it is held for a few system calls and never across an await.
     logs: Mutex<Vec<(PathBuf, FileId)>>,
 }
 
-/// What became of a file.
+/// What has become of a file.
 enum Fate {
     There(FileId),
     Gone,
-    /// It cannot be found out, which is no obstacle.
+    /// It cannot be determined, which is not treated as an error.
     Unknown,
 }
 
 impl Identity {
-    /// Fails if the database or its log are not those that were opened. Two system calls, of a microsecond each.
+    /// Fails if the database or its log is not the file that was opened. Takes two system calls of a
+    /// microsecond each.
     pub(crate) fn look(&self, path: &Path) -> Result<()> {
         self.look_at(path, 1)
     }
 
-    /// As [`look`](Self::look), and at the log's index too.
+    /// Does the same as [`look`](Self::look), and checks the index of the log too.
     pub(crate) fn look_closely(&self, path: &Path) -> Result<()> {
         self.look_at(path, usize::MAX)
     }
@@ -60,7 +61,8 @@ impl Identity {
         Ok(())
     }
 
-    /// As [`look`](Self::look), of the database alone: its logs come and go with the last connection.
+    /// Does the same as [`look`](Self::look) for the database only, since its logs come and go with the last
+    /// connection.
     pub(crate) fn look_at_database(&self, path: &Path) -> Result<()> {
         match (self.database.get(), fate(path)) {
             (None, _) | (_, Fate::Unknown) => Ok(()),
@@ -70,7 +72,8 @@ impl Identity {
         }
     }
 
-    /// Opens the database such that it is known which file that is: the one that the path led to before and after.
+    /// Opens the database, and makes sure which file was opened: the path must lead to the same one before
+    /// and after.
     pub(crate) fn open<T>(&self, path: &Path, open: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             self.look_at_database(path)?;
@@ -91,9 +94,9 @@ impl Identity {
         Err(replaced(path))
     }
 
-    /// Learns which logs belong to the connection that writes. They stay as long as it is open.
+    /// Learns which logs belong to the connection that writes. They exist as long as it is open.
     pub(crate) fn learn_logs(&self, path: &Path) {
-        // SQLite follows links too before it names them.
+        // SQLite, too, resolves links before it names the logs.
         let database = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let known = |suffix| {
             let log = beside(&database, suffix);
@@ -105,7 +108,7 @@ impl Identity {
         *self.logs() = ["-wal", "-shm"].into_iter().filter_map(known).collect();
     }
 
-    /// The connection that writes is closed.
+    /// Forgets the logs, because the connection that writes is closed.
     pub(crate) fn forget_logs(&self) {
         self.logs().clear();
     }
@@ -115,7 +118,7 @@ impl Identity {
     }
 }
 
-/// The file of this ending beside the database.
+/// The path of the file with this suffix next to the database.
 pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
@@ -133,15 +136,15 @@ fn fate(path: &Path) -> Fate {
     }
 }
 
-/// Asks for the number alone. A file whose times were asked for gets new ones with the next write (Linux 6.13 and later, "multigrain
-/// timestamps"), and each commit's sync would have to write those as well.
+/// Asks only for the inode number. If a file was asked for its times, its next write updates them (Linux 6.13
+/// and later, "multigrain timestamps"), and each commit's sync would have to write those too.
 #[cfg(target_os = "linux")]
 fn file_id(path: &Path) -> std::io::Result<FileId> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     use rustix::io::Errno;
     match statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
         Ok(file) => Ok((rustix::fs::makedev(file.stx_dev_major, file.stx_dev_minor), file.stx_ino)),
-        // An old kernel, or a sandbox that knows no such call.
+        // An old kernel, or a sandbox without this call.
         Err(Errno::NOSYS | Errno::PERM) => metadata_id(path),
         Err(error) => Err(error.into()),
     }

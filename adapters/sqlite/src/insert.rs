@@ -10,10 +10,10 @@ use crate::tx::{DELAYED, Tx};
 
 /// Whether the partition ever had dead letters.
 pub(crate) const HAS_DEAD: &str = "SELECT 1 FROM anyqueue_partition WHERE part = -?";
-/// Whether the message is one of them.
+/// Whether the message is one of the dead letters.
 pub(crate) const IS_DEAD: &str = "SELECT 1 FROM anyqueue_message WHERE part = -? AND id = ?";
 
-/// Stores messages in a partition in which what is due was brought. They are ready after [`Tx::ready_new`].
+/// Stores messages in a partition, after [`Tx::bring`]. They are ready after [`Tx::ready_new`].
 pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> Result<Vec<PushOutcome>> {
     let has_dead = has_dead(tx, part)?;
     let outcomes = messages.iter().map(|message| {
@@ -25,7 +25,8 @@ pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> 
     outcomes.collect()
 }
 
-/// Whether the partition has or had dead letters. Asked once for those that follow each other in a partition without.
+/// Whether the partition has or had dead letters. A negative answer is remembered for the next messages of
+/// the same partition.
 fn has_dead(tx: &mut Tx<'_>, part: i64) -> Result<bool> {
     if tx.without_dead == Some(part) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Looking into the file, on connections that only read.
+//! Inspecting the file, on connections that only read.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn count(conn: &Connection, partition: &PartitionId, now: Now) -> Result<Counts>
     Ok(Counts::known(ready, delayed, leased, dead.unsigned_abs()).with_disabled(disabled))
 }
 
-/// One line of a page, as it is stored.
+/// One row of a page.
 struct Line {
     stored: Stored,
     is_disabled: bool,

@@ -1,4 +1,4 @@
-//! What is asked of the writer, and what it answers.
+//! The requests to the writer, and its answers.
 
 use std::time::Duration;
 
@@ -14,20 +14,21 @@ use crate::new_message::NewMessage;
 use crate::stored::Stored;
 use crate::token::token;
 
-/// Requests that may wait for the writer; more wait for a place.
+/// How many requests may be queued for the writer; more wait for a place in the queue.
 pub(crate) const QUEUED: usize = 1024;
 
-/// What one call may write over control entries in a full file: a small part of what is kept free for taking messages out.
+/// How many bytes one call may write over control entries in a full file: a small part of the space that is
+/// kept for taking messages out.
 const REPLACED_BYTES: usize = 64 << 10;
 
-/// What is asked of the writer.
+/// A request to the writer.
 #[derive(Debug)]
 pub(crate) enum Work {
     Push {
         partition: PartitionId,
         messages: Vec<NewMessage>,
     },
-    /// Settles, then claims, both of which may be absent.
+    /// Settles, then claims. Either may be absent.
     Settle {
         endings: Vec<Ending>,
         claim: Option<Claim>,
@@ -36,7 +37,7 @@ pub(crate) enum Work {
     Admin(Admin),
 }
 
-/// What it answers.
+/// The writer's answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Push(Vec<PushOutcome>),
@@ -45,7 +46,7 @@ pub(crate) enum Answer {
     Admin(AdminAnswer),
 }
 
-/// A request and where to answer it.
+/// A request, and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) work: Work,
@@ -53,17 +54,18 @@ pub(crate) struct Job {
 }
 
 impl Work {
-    /// Whether somebody is told that it was done who may still be there after a loss of power.
+    /// Whether the result must survive power loss, because someone who learns of it may survive that too.
     pub(crate) fn must_last(&self) -> bool {
         match self {
             Self::Settle { endings, .. } => !endings.is_empty(),
-            // What has lapsed is told to nobody, freed or not.
+            // Expired ends are never reported, whether they are freed or not.
             Self::Extend(_) | Self::Admin(Admin::FreeEnds { .. }) => false,
             Self::Push { .. } | Self::Admin(_) => true,
         }
     }
 
-    /// Whether it puts into the file what has to leave room for taking messages out: new messages, results, ends of their own, control entries that are new or large.
+    /// Whether it adds what must leave space for taking messages out: new messages, results, recorded ends,
+    /// and control entries that are new or large.
     pub(crate) fn needs_room(&self) -> bool {
         match self {
             Self::Push { .. } | Self::Admin(Admin::Record { .. }) => true,
@@ -73,7 +75,8 @@ impl Work {
         }
     }
 
-    /// Whether it settles several deliveries, or claims some too, while what one of them brings may spoil it for all.
+    /// Whether it has several parts (settlements or a claim) of which one may bring something that makes all
+    /// of them fail.
     pub(crate) fn can_be_parted(&self) -> bool {
         let Self::Settle { endings, claim } = self else { return false };
         endings.iter().any(Ending::brings_any) && (endings.len() > 1 || claim.is_some())
@@ -89,7 +92,8 @@ impl Work {
     }
 }
 
-/// Whether changes put more into the file than the beats of a worker do, which go through also when it is full: new entries, or large ones.
+/// Whether changes add more to the file than the heartbeats of a worker, which succeed even when it is full.
+/// New entries do, and large ones.
 fn bring_more(changes: &[Change]) -> bool {
     let replaces = |change: &Change| match change {
         Change::Put { expect, .. } => matches!(expect, Expect::Version(_)),
@@ -102,19 +106,20 @@ fn change_bytes(change: &Change) -> usize {
     if let Change::Put { value, .. } = change { value.len() } else { 0 }
 }
 
-/// What one pull asks for.
+/// What a pull asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) partition: PartitionId,
     pub(crate) max: usize,
-    /// Of one group at once.
+    /// The most members of one group.
     pub(crate) group_members: usize,
     pub(crate) lease: Duration,
-    /// Fires when nobody wants it any more.
+    /// Cancelled when the messages are not wanted any more.
     pub(crate) stop: CancellationToken,
 }
 
-/// What it got. Once [bound](Self::return_to), what nobody takes is released, for a pull may be dropped at any moment.
+/// The messages that were claimed. A pull may be dropped at any moment, so once this is
+/// [bound](Self::return_to), dropping it releases messages that were not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
     secret: u128,
@@ -127,12 +132,12 @@ impl Claimed {
         Self { secret, taken, origin: None }
     }
 
-    /// From now on, after the commit, releases to the writer what is not taken.
+    /// Makes dropping this send a release to the writer. To be called after the commit.
     pub(crate) fn return_to(&mut self, jobs: mpsc::WeakSender<Job>, partition: PartitionId) {
         self.origin = Some((partition, jobs));
     }
 
-    /// The messages and the secret of their tokens.
+    /// Returns the messages, and the secret of their tokens.
     pub(crate) fn take(mut self) -> (Vec<Taken>, u128) {
         (std::mem::take(&mut self.taken), self.secret)
     }
@@ -154,13 +159,14 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         let Some((partition, jobs)) = self.origin.take().filter(|_| !self.taken.is_empty()) else { return };
         if let Some(jobs) = jobs.upgrade() {
-            // Where there is no room, or the handle is closed, it comes back at its lease's end.
+            // If there is no place in the queue, or the handle is closed, the messages return when their
+            // leases end.
             let _ = jobs.try_send(Job { work: self.release(&partition), reply: oneshot::channel().0 });
         }
     }
 }
 
-/// One message as it is stored.
+/// A message that was claimed, as it is stored.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) stored: Stored,

@@ -1,4 +1,4 @@
-//! The ends of tasks: asking the writer for changes, and reading beside it.
+//! The ends of tasks: changes are sent to the writer, reads bypass it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::now::{Now, moment};
 use crate::series;
 use crate::sql::{all, first, limit_of};
 
-/// The most transactions of one purge in which only counts are left to be freed.
+/// How many transactions of one purge may free no ends but only counts.
 const MOST_WITHOUT_ENDS: usize = 250;
 
-/// Those in one state: the newest first, before a moment and an id.
+/// Selects ends in one state, the newest first, that come after a moment and an id in this order.
 macro_rules! in_state {
     ($code:literal, $bit:literal) => {
         concat!(
@@ -36,7 +36,7 @@ macro_rules! in_state {
     };
 }
 
-/// Each state has its own order, which are merged: one that is not asked for is not looked at.
+/// Merges the rows of all states, each of which is in order. A state that is not asked for is not read.
 pub(crate) const PAGE: &str = concat!(
     in_state!(1, 2),
     " UNION ALL ",
@@ -58,7 +58,7 @@ pub(crate) const FIND: &str = "SELECT id, ended_ms, expires_ms, body, result FRO
     WHERE part = (SELECT part FROM anyqueue_partition WHERE dead = ?1 AND name = ?2) AND id = ?3
     AND (expires_ms IS NULL OR expires_ms > ?4)";
 
-/// What a query asks for, as the file has it.
+/// A query, in the terms of the file.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     states: [Option<u8>; EndState::ALL.len()],
@@ -70,7 +70,7 @@ impl Wanted {
     fn of(query: &EndedQuery) -> Self {
         let asks = |state: &EndState| query.states.is_empty() || query.states.contains(state);
         let states = EndState::ALL.map(|state| asks(&state).then_some(state.code()));
-        // What ended did so at whole milliseconds: at a time or later is at the next whole one or later.
+        // Stored moments are whole milliseconds, so any bound can be rounded up to the next one.
         let since_ms = query.since.map_or(0, ceil_ms);
         Self { states, since_ms, before_ms: query.before.map_or(i64::MAX, ceil_ms) }
     }
@@ -85,7 +85,7 @@ fn ceil_ms(time: SystemTime) -> i64 {
     i64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// One line, as it is stored.
+/// One row, as it is stored.
 struct Line {
     id: [u8; 16],
     ended_ms: i64,
@@ -123,7 +123,8 @@ fn page_of(
     let mut before = (wanted.before_ms, &[][..]);
     if let Some(after) = &page.after {
         let at_ms = ceil_ms(after.ended_at);
-        // Of what ended at the moment of the cursor that with a lesser id is left; between two moments it is all that came before.
+        // Of the ends at the moment of the cursor, those with lesser ids are left. If the cursor is between
+        // two milliseconds, all earlier ones are.
         let is_whole = moment(at_ms) == after.ended_at;
         before = before.min((at_ms, if is_whole { after.id.as_bytes() } else { &[] }));
     }
@@ -145,7 +146,7 @@ fn stamp(error: Error) -> Error {
 }
 
 impl SqliteQueue {
-    /// Has the writer do it. One result for each of so many, in order.
+    /// Sends a request to the writer. Returns `count` results, in order.
     async fn write<T>(
         &self,
         request: Result<Admin>,
@@ -221,7 +222,7 @@ impl LedgerQueueStorage for SqliteQueue {
         self.write(Ok(request), ids.len(), deleted).await
     }
 
-    /// In transactions of about 10 ms, between which others have their turn.
+    /// Works in transactions of about 10 ms, so that other requests have their turn in between.
     async fn purge_ended(&self, limit: usize) -> Result<usize> {
         let (mut purged, mut without_ends) = (0, 0);
         while purged < limit && without_ends < MOST_WITHOUT_ENDS {

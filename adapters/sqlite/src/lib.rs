@@ -1,4 +1,4 @@
-//! The SQLite backend of anyqueue: a durable queue in one file, shared by processes.
+//! The SQLite backend of anyqueue: a durable queue in one file, which several processes can share.
 //!
 //! ```
 //! use anyqueue::{MessageData, Queue};
@@ -14,15 +14,18 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups (of which a pull can claim several members at once),
-//! deduplication, delays, atomic moves, amendments of what waits, and messages that become urgent: that moment goes along where a message
-//! dies or is put back. The [successors](anyqueue::Successors) of a delivery are stored in the transaction that ends it, and so is what the
-//! [ledger](anyqueue::QueueBuilder::ledger) keeps of its task. What is acknowledged is committed, by default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use one file at
-//! once; all clocks are the host's.
+//! Strict priority over ten levels, push order within a level, strict fencing, groups (a pull can claim
+//! several members of one at once), deduplication, delays, atomic moves, amendments of waiting messages, and
+//! messages that become urgent. The moment at which a message becomes urgent stays with it when it becomes a
+//! dead letter or is moved back. The transaction that ends a delivery also stores its
+//! [successors](anyqueue::Successors), and what the [ledger](anyqueue::QueueBuilder::ledger) keeps of its
+//! task. What is acknowledged is committed and, by default ([`Synchronous::Full`]), survives power loss.
+//! Several processes may use one file at once. All times are those of the host's clock.
 //!
 //! # In an application's database
-//! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
-//! `SqliteQueue::push_in` (feature `sqlx`) messages are stored in the application's own transaction, or not at all:
+//! The names of all tables begin with `anyqueue_`, and their migrations have a version table of their own.
+//! With `SqliteQueue::push_in` (feature `sqlx`) messages are stored as part of the application's own
+//! transaction:
 //!
 //! ```
 //! # #[cfg(feature = "sqlx")]
@@ -38,10 +41,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Text in the file must be UTF-8, which is SQLite's default.
+//! The file must store text as UTF-8, which is SQLite's default.
 //!
 //! # By URL
-//! `sqlite:jobs.db?synchronous=normal`, or `sqlite:///srv/jobs.db`. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//! `sqlite:jobs.db?synchronous=normal`, or `sqlite:///srv/jobs.db`. To open queues by URL,
+//! add [`backend`] to a [`Registry`](anyqueue::Registry).
 //!
 //! | option | without it | is |
 //! |---|---|---|
@@ -53,48 +57,57 @@
 //! | `message_bytes` | 16777216 | largest encoded message in bytes |
 //!
 //! # The file is replaced or deleted
-//! A connection goes on writing to the file that it has open, though another one was put in its place. So the writer looks, between
-//! each commit and its answer, whether the path still leads to the file (its device and inode) and the write-ahead log beside it is the one
-//! it writes. If not, everything returns `Unavailable` and [`check`](anyqueue::adapter::QueueStorage::check) fails: what was acknowledged was in
-//! the file that had the name at a moment after its commit. If the same file comes back the handle goes on. It does not open another by itself: SQLite
-//! would mix a file that was put back with a log that was left beside it. To put a backup back, stop every process that uses the file,
-//! remove `jobs.db-wal` and `jobs.db-shm`, move the backup there, and start again. Overwriting the file in place (`cp`), while it is open,
-//! damages it and cannot be noticed. Where there are no inodes nothing is looked at: Windows lets no open file of SQLite's be replaced.
+//! An open connection keeps writing to the file that it opened, even if another one was put in its place. So
+//! after each commit, and before it answers, the writer checks that the path still leads to that file (by
+//! device and inode), and that the write-ahead log next to it is the one it writes to. If not, every call
+//! returns `Unavailable`, and [`check`](anyqueue::adapter::QueueStorage::check) fails. So what was
+//! acknowledged was in the file with that name at some moment after its commit. If the same file comes back,
+//! the handle continues. It does not open another file by itself, because SQLite would mix a restored file
+//! with a log that was left next to it. To restore a backup, stop every process that uses the file, remove
+//! `jobs.db-wal` and `jobs.db-shm`, move the backup there, and start again. Overwriting the file in place
+//! (`cp`) while it is open damages it, and cannot be detected. Systems without inodes are not checked:
+//! Windows does not let a file be replaced while SQLite has it open.
 //!
 //! # Time
-//! Leases and delays end at a time of day. Where the host's clock is set, whoever writes next moves all leases along (on Linux, and for
-//! steps of a quarter of a second or more): a step forward gives away no lease that its holder still trusts, and a step back holds up no
-//! message of a process that died. Delays keep their time of day: a step makes them late or early by as much. In a container
-//! with a boot id or clocks of its own, and on other systems, leases are not moved; keep the clock there by slow
-//! adjustments.
+//! Leases and delays end at a time of day. If the host's clock is set, the next transaction that writes
+//! shifts the ends of all leases accordingly (on Linux, for steps of a quarter of a second or more). So a
+//! step forward ends no lease that its holder still relies on, and a step back does not hold up the messages
+//! of a process that died. Delays keep their time of day, so a step makes them late or early by as much. In a
+//! container that has its own boot id or clocks, and on other systems, leases are not shifted; there, adjust
+//! the clock only slowly.
 //!
 //! # Partitions
-//! A partition is listed while it, or its dead letters, has messages or is paused. The rows of others are deleted when sixteen more
-//! partitions were used, up to 64 at a time, so that names made from ids do not fill the file; but not while ends of tasks, or
-//! counts of ends, are kept of them.
+//! A partition is listed while it, or its dead letters, has messages or is paused. The rows of all others are
+//! deleted, up to 64 at a time, each time sixteen more partitions have been used, so that names made from ids
+//! do not fill the file. Partitions with ends of tasks, or counts of ends, are kept.
 //!
 //! # Ends of tasks
-//! The table `anyqueue_ended` has one row for each task whose end is kept: partition, id, state, when it ended, from when on it is told no more,
-//! its rank among ends of the same task, the end itself, and the result. It has an index for each order that is asked for: a page or a capped
-//! count of one state, of several, or of a time is as quick among a million ends as among a hundred, and lists read no results. Where no
-//! ends are kept not one statement more runs. What has lapsed is freed by
-//! [`purge_ended`](anyqueue::Queue::purge_ended), in transactions of about 10 ms.
+//! The table `anyqueue_ended` has one row for each task whose end is kept: partition, id, state, when it
+//! ended, when it expires, its rank among ends of the same task, the end itself, and the result. Each order
+//! in which ends are read has an index: a page, or a capped count, of one state, several states or a period
+//! takes as long among a million ends as among a hundred, and lists do not read results. If no ends are kept,
+//! no additional statement runs. [`purge_ended`](anyqueue::Queue::purge_ended) frees expired ends, in
+//! transactions of about 10 ms.
 //!
-//! The table `anyqueue_series` has the [counts](anyqueue::Queue::series) of ends: a row for each minute, kind, state, and pair of buckets in which any ended, which each end
-//! changes in its own transaction. The same purge frees those that are older than eight days, whatever its limit for ends.
+//! The table `anyqueue_series` has the [counts](anyqueue::Queue::series) of ends. There is a row for each
+//! combination of minute, kind, state and two duration buckets in which a task ended; each end updates one in
+//! its own transaction. The same purge frees rows that are older than eight days, whatever its limit for
+//! ends.
 //!
 //! # Limits
-//! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
-//! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
-//! disk, since SQLite's write-ahead log does not work over a network. Pushes, and settlements that bring successors or results, answer `Full`
-//! when they would leave less than 4 MiB on the disk (a quarter of it, if it is smaller), which SQLite needs for taking messages out.
+//! At most 32 MiB per message (16 MiB by default), batches of 1000, leases up to 30 days, delays up to ten
+//! years. Only one transaction at a time can write to a file, so keep other write transactions on it short.
+//! The file must be on a local disk, since SQLite's write-ahead log does not work over a network. Pushes, and
+//! settlements that bring successors or results, return `Full` if they would leave less than 4 MiB free on
+//! the disk (or less than a quarter of a smaller one), because SQLite needs space in order to remove
+//! messages.
 //!
 //! # How it works
-//! One thread writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
-//! pay for one wait for the disk, not for sixty-four; a lone request waits for nobody. Counts and pages are read
-//! on up to two connections of their own and lock out nobody. Waiting pulls are woken at once by what their own handle
-//! does and by time; for what other processes do, the file is polled
-//! ([`poll_interval`](SqliteBuilder::poll_interval)), and only while somebody waits.
+//! One thread writes. It puts all waiting requests into one transaction, so if sixty-four tasks push one
+//! message each, they wait for the disk once, not sixty-four times; a lone request does not wait for others.
+//! Counts and pages are read on up to two other connections, and do not block anyone. Waiting pulls are woken
+//! at once by calls of their own handle, and when a delay or lease ends. To see what other processes did, the
+//! file is polled ([`poll_interval`](SqliteBuilder::poll_interval)) while a pull waits.
 
 mod admin;
 mod alter;
@@ -155,7 +168,7 @@ pub use config::{SqliteBuilder, Synchronous};
 #[cfg(feature = "sqlx")]
 pub use push_in::{AfterCommit, PushedIn};
 pub use report::FileReport;
-/// In the version whose connections [`SqliteQueue::push_in`] takes.
+/// The version of sqlx whose connections [`SqliteQueue::push_in`] takes.
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 pub use storage::SqliteQueue;

@@ -1,4 +1,4 @@
-//! What is declared.
+//! The limits that the backend declares.
 
 use std::time::Duration;
 

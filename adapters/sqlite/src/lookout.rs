@@ -1,4 +1,5 @@
-//! The task, on the writer's thread, that wakes waiting pulls for what this handle did not do itself: time, and other processes.
+//! The task that wakes waiting pulls for what this handle did not do itself: delays and leases that end, and
+//! the work of other processes. It runs on the writer's thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,13 @@ use crate::connect;
 use crate::now::Now;
 use crate::sql::first;
 
-/// How long until the file is tried again after it could not be read.
+/// How long after a failed read the file is read again.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// How long after a change the file is looked at often; where nothing happens, half as often.
+/// How long after a change the file is polled at the full rate. After that it is polled half as often.
 const LIVELY: Duration = Duration::from_millis(250);
 
-/// What waits for a partition: how many are ready (at most `?3`), and when the next one is due.
+/// How many messages of a partition are ready (at most `?3`), and when the next one is due.
 pub(crate) const LOOK: &str = "SELECT
     (SELECT count(*) FROM (SELECT 1 FROM anyqueue_ready WHERE part = p.part LIMIT ?3 + 0)),
     (SELECT min(at_ms) FROM anyqueue_timed WHERE part = p.part)
@@ -66,7 +67,8 @@ async fn until(clock: &Clock, due_ms: Option<i64>) {
     clock.sleep(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0))).await;
 }
 
-/// A connection that only looks. SQLite counts the commits of all others, this handle's writer included.
+/// A connection that only polls. SQLite counts the commits of all others for it, including this handle's
+/// writer.
 struct File {
     config: Config,
     conn: Option<Connection>,
@@ -75,7 +77,7 @@ struct File {
 }
 
 impl File {
-    /// Looks at every partition somebody waits for, if anything was committed since the last time.
+    /// If anything was committed since the last call, looks at every partition that a pull waits for.
     fn look(&mut self, waiters: &Waiters<i64>) -> Result<()> {
         self.config.identity.look_closely(&self.config.path)?;
         let conn = match &mut self.conn {
@@ -86,7 +88,7 @@ impl File {
         if version.is_some() && version == self.version {
             return Ok(());
         }
-        // The list is taken after the version: whoever joins later looks for messages by itself, later still.
+        // The list is read after the version: a pull that joins later looks for messages itself, later still.
         for (partition, count) in waiters.partitions() {
             look_at(conn, waiters, &partition, count)?;
         }

@@ -1,4 +1,4 @@
-//! Messages on their way into the file.
+//! Messages, prepared to be stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::error::ERRORS;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::now::Now;
 
-/// The rank of a priority: 0 is the most urgent.
+/// The rank of a priority: 0 is that of the highest one.
 pub(crate) fn rank(priority: u8) -> i64 {
     i64::from(PRIORITY_LEVELS - 1) - i64::from(priority)
 }
 
-/// A message ready to be stored.
+/// A message, prepared to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct NewMessage {
     pub(crate) id: MessageId,
     pub(crate) rank: i64,
     pub(crate) delay: Duration,
-    /// When it becomes urgent, if it is not from the begin.
+    /// When it becomes urgent, unless it is urgent from the beginning.
     urgent_after: Option<Duration>,
     pub(crate) group: Option<Arc<str>>,
     pub(crate) dedup: Option<Arc<str>>,
     pub(crate) body: Vec<u8>,
-    /// What it was encoded from: its content may be given to another.
+    /// What it was encoded from. Its content may replace that of another message.
     pub(crate) message: MessageData,
 }
 
 impl NewMessage {
-    /// Encodes a message, if it is within the limits.
+    /// Encodes a message, and checks it against the limits.
     pub(crate) fn prepare(message: &MessageData, message_bytes: u64, clock: &Clock) -> Result<Self> {
         let options = message.options();
         if options.priority >= PRIORITY_LEVELS {
@@ -70,17 +70,17 @@ impl NewMessage {
         self.body.len()
     }
 
-    /// When it is due if it is pushed now.
+    /// When it is due, if it is pushed now.
     pub(crate) fn due_ms(&self, now: Now) -> i64 {
         if self.delay.is_zero() { now.ms } else { now.after(self.delay) }
     }
 
-    /// When it becomes urgent if it is pushed now.
+    /// When it becomes urgent, if it is pushed now.
     pub(crate) fn urgent_ms(&self, now: Now) -> Option<i64> {
         self.urgent_after.map(|wait| now.after(wait))
     }
 
-    /// Whether it may do something to this message, which is in its way: not if that is itself.
+    /// Whether it may change the message that has its id or key. It never changes itself.
     pub(crate) fn may_change(&self, holder: MessageId) -> bool {
         holder != self.id && self.message.options().on_duplicate != OnDuplicate::Keep
     }

@@ -1,11 +1,12 @@
-//! Where messages stand: ready, behind others of their group, or waiting for a time.
+//! Where messages stand: ready, behind others of their group, or waiting for a moment.
 
 use anyqueue::Result;
 
 use crate::sql::{first, run};
 use crate::tx::{FRONT, NewRun, Tx};
 
-/// Makes messages ready that were stored one after the other. `OR FAIL`: else SQLite would keep copies of pages, to take back a part of them.
+/// Makes ready messages that were stored one after the other. `OR FAIL`, because otherwise SQLite would copy
+/// pages so that it could undo a part of the statement.
 pub(crate) const READY_RUN: &str =
     "INSERT OR FAIL INTO anyqueue_ready (part, rank, pos, seq, deliveries, cancel, head)
     SELECT part, rank, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq BETWEEN ? AND ?";
@@ -13,7 +14,7 @@ pub(crate) const TIME: &str = "INSERT INTO anyqueue_timed (seq, part, at_ms, sta
     VALUES (?, ?, ?, ?, ?, ?, ?)";
 pub(crate) const START_GROUP: &str =
     "INSERT INTO anyqueue_group (part, grp, heads) VALUES (?, ?, 1) ON CONFLICT DO NOTHING";
-/// Does nothing where one member alone is at the head.
+/// Does nothing if only one member is at the head.
 pub(crate) const LEAVE_HEADS: &str =
     "UPDATE anyqueue_group SET heads = heads - 1 WHERE part = ? AND grp = ? AND heads > 1";
 pub(crate) const BLOCK: &str = "INSERT INTO anyqueue_blocked (part, grp, joined, seq, deliveries, cancel, returned) VALUES (?, ?, ?, ?, ?, ?, ?)";
@@ -24,29 +25,29 @@ pub(crate) const NEXT_OF_GROUP: &str =
     FROM anyqueue_blocked b CROSS JOIN anyqueue_message m ON m.seq = b.seq
     WHERE b.part = ? AND b.grp = ? ORDER BY b.joined LIMIT 1";
 pub(crate) const DISABLE: &str = "INSERT INTO anyqueue_disabled (part, seq, at_ms, deliveries, cancel, returned) VALUES (?, ?, ?, ?, ?, ?)";
-/// Of one that takes its place in its group with it, and of one that keeps that.
+/// For a message that also gets a new place in its group; [`SET_POSITION`] is for one that keeps its place.
 pub(crate) const SET_POSITIONS: &str = "UPDATE anyqueue_message SET pos = ?1, joined = ?1 WHERE seq = ?2";
 pub(crate) const SET_POSITION: &str = "UPDATE anyqueue_message SET pos = ? WHERE seq = ?";
 
-/// A message that can be pulled.
+/// A message as it is when it can be pulled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) part: i64,
     pub(crate) rank: i64,
-    /// Its own, less [`FRONT`] if it was given back.
+    /// Its own position, less [`FRONT`] if it was returned.
     pub(crate) pos: i64,
     pub(crate) seq: i64,
     /// Its place in its group, if it is in one.
     pub(crate) joined: i64,
     pub(crate) deliveries: i64,
-    /// Cancellation was requested while it was held.
+    /// Whether cancellation was requested while it was held.
     pub(crate) cancel: bool,
-    /// It is at the head of its group: on offer, held or postponed.
+    /// Whether it is at the head of its group: on offer, held or postponed.
     pub(crate) head: bool,
 }
 
 impl Ready {
-    /// One that is pushed.
+    /// A message that is being pushed.
     pub(crate) fn new(part: i64, rank: i64, seq: i64) -> Self {
         Self { part, rank, pos: seq, seq, joined: seq, deliveries: 0, cancel: false, head: false }
     }
@@ -64,14 +65,16 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Makes a message ready that was just stored and has no group that counts, and with it those that are stored next: for each by itself
-    /// SQLite would look for the place anew. [`ready_new`](Self::ready_new) does it.
+    /// Makes a message ready that was just stored and is in no group, but only together with those that are
+    /// stored next, because SQLite would search for the position of each one separately.
+    /// [`ready_new`](Self::ready_new) completes it.
     pub(crate) fn make_ready_soon(&mut self, part: i64, rank: i64, seq: i64) {
         self.new.get_or_insert(NewRun { part, rank, first: seq, last: seq }).last = seq;
         self.hint_ready(part);
     }
 
-    /// Before anybody looks at what is ready, and where a message is stored that is not.
+    /// Completes [`make_ready_soon`](Self::make_ready_soon). Must run before ready messages are read, and
+    /// before a message is stored that does not become ready in this way.
     pub(crate) fn ready_new(&mut self) -> Result<()> {
         match self.new.take() {
             None => Ok(()),
@@ -82,7 +85,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Makes a message ready in its turn, if it has a group that counts.
+    /// Makes a message ready: in its turn, if it is in a group.
     pub(crate) fn stand(&mut self, ready: Ready, group: Option<&str>) -> Result<()> {
         match group {
             Some(group) if ready.head => self.step_back(ready, group),
@@ -98,7 +101,8 @@ impl Tx<'_> {
         self.block(ready, group)
     }
 
-    /// Takes a message from the head of its group to its place there. If nobody else is at the head, the first of all is offered.
+    /// Moves a message from the head of its group to its place in it. If no other is at the head, offers the
+    /// first member.
     fn step_back(&mut self, ready: Ready, group: &str) -> Result<()> {
         if self.leaves_others(ready.part, group)? {
             return self.block(ready, group);
@@ -112,7 +116,8 @@ impl Tx<'_> {
         }
     }
 
-    /// One at the head of a group is gone: if it was the last there, the next member becomes ready, or the group ends.
+    /// Continues a group without one of its heads: if that was the only one, the next member becomes ready,
+    /// or the group ends.
     pub(crate) fn leave(&mut self, part: i64, group: &str) -> Result<()> {
         if self.leaves_others(part, group)? {
             return Ok(());
@@ -123,12 +128,12 @@ impl Tx<'_> {
         }
     }
 
-    /// Takes one of several from the head of a group. One that is alone there stays.
+    /// Removes one of several heads from a group. Returns `false`, and changes nothing, if there is only one.
     fn leaves_others(&self, part: i64, group: &str) -> Result<bool> {
         Ok(run(self.conn, LEAVE_HEADS, (part, group))? == 1)
     }
 
-    /// The first that waits behind the head of a group.
+    /// Returns the first message that waits behind the head of a group.
     fn next_of_group(&self, part: i64, group: &str) -> Result<Option<Ready>> {
         first(self.conn, NEXT_OF_GROUP, (part, group), |row| {
             let (rank, pos, seq, joined) = (row.get(0)?, row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?);
@@ -149,7 +154,7 @@ impl Tx<'_> {
         run(self.conn, BLOCK, row).map(drop)
     }
 
-    /// Makes a message wait for its time.
+    /// Makes a message wait for a moment.
     pub(crate) fn make_timed(&mut self, ready: Ready, state: i64, at_ms: i64) -> Result<()> {
         let Ready { part, seq, deliveries, cancel, head, .. } = ready;
         run(self.conn, TIME, (seq, part, at_ms, state, deliveries, cancel, head))?;
@@ -157,13 +162,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Sets a message aside. Its group must have gone on.
+    /// Disables a message. Its group must have gone on without it.
     pub(crate) fn set_aside(&self, ready: Ready, at_ms: Option<i64>) -> Result<()> {
         let Ready { part, seq, deliveries, cancel, .. } = ready;
         run(self.conn, DISABLE, (part, seq, at_ms, deliveries, cancel, ready.is_returned())).map(drop)
     }
 
-    /// Gives a message the last position in push order and, unless it is at the head there, the last place in its group.
+    /// Gives a message the last position in push order and, unless it is at the head of its group, the last
+    /// place in the group.
     pub(crate) fn move_to_end(&mut self, ready: &mut Ready) -> Result<()> {
         ready.pos = self.position();
         if ready.head {

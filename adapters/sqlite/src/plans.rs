@@ -1,4 +1,4 @@
-//! Looks at the plan of every statement: none may cost more because more messages wait.
+//! Checks the plan of every statement: none may take longer because more messages wait.
 
 use rusqlite::Connection;
 
@@ -7,7 +7,7 @@ use crate::{
     lookout, often, place, series, settle, stored, taken, tx, urgent,
 };
 
-/// Tables that grow with the backlog, and the names they go by in statements.
+/// Tables that grow with the backlog, and their aliases in statements.
 const GROWING: [&str; 14] = [
     "anyqueue_message",
     "anyqueue_timed",
@@ -110,7 +110,7 @@ pub(crate) const STATEMENTS: [&str; 82] = [
     urgent::LIFT,
 ];
 
-/// Enough rows, of every kind, that the planner would rather use an index.
+/// Inserts enough rows of every kind that the planner prefers an index.
 const FILL: &str = "
     WITH RECURSIVE n(i) AS (VALUES (1000) UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
     INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), i, 'k' || i, x'00', NULL, i FROM n;
@@ -125,7 +125,7 @@ const FILL: &str = "
 fn plan(conn: &Connection, statement: &str) -> Vec<String> {
     let explained = conn.prepare(&format!("EXPLAIN QUERY PLAN {statement}"));
     let mut explained = explained.unwrap_or_else(|error| panic!("{statement}: {error}"));
-    // What is not bound is NULL.
+    // Unbound parameters are NULL.
     let steps = explained.raw_query().mapped(|row| row.get("detail"));
     steps.collect::<rusqlite::Result<_>>().unwrap()
 }
@@ -148,7 +148,7 @@ async fn filled(dir: &std::path::Path) -> Connection {
 async fn no_statement_scans_a_table_that_grows() {
     let dir = tempfile::tempdir().unwrap();
     let conn = filled(dir.path()).await;
-    // Both without and with what ANALYZE knows: an application may run it.
+    // Both without and with the statistics of ANALYZE, which an application may run.
     for analyzed in [false, true] {
         if analyzed {
             conn.execute_batch("ANALYZE").unwrap();
@@ -173,7 +173,7 @@ async fn a_claim_reads_and_writes_only_what_it_takes() {
     }
 }
 
-/// Such as for a `RETURNING`, or for rows that are found before they are changed.
+/// SQLite creates such a table for a `RETURNING`, or for rows that are collected before they are changed.
 #[tokio::test]
 async fn what_runs_for_each_message_makes_no_table_of_its_own() {
     let dir = tempfile::tempdir().unwrap();

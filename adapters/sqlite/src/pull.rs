@@ -1,4 +1,4 @@
-//! Waiting for messages, and handing them over.
+//! Waiting for messages, and delivering them.
 
 use std::time::Instant;
 
@@ -48,7 +48,8 @@ impl PullQueueStorage for SqliteQueue {
 }
 
 impl SqliteQueue {
-    /// Settles, and pulls in the same transaction. The wait, if any, comes after the settlements are answered for.
+    /// Settles, and pulls in the same transaction. If the pull waits, it does so after the settlements are
+    /// committed.
     async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
@@ -81,7 +82,7 @@ impl SqliteQueue {
         (outcomes, pulled)
     }
 
-    /// Tries again whenever woken, until the time is over or somebody says stop.
+    /// Tries again whenever it is woken, until the wait is over or stopped.
     async fn wait(
         &self,
         partition: &PartitionId,
@@ -100,7 +101,7 @@ impl SqliteQueue {
         Ok(self.pass_on(deliveries, request, partition))
     }
 
-    /// Where this pull took all it wanted, more may be left for the next in line.
+    /// Wakes the next waiter if this pull took as many messages as it wanted, since more may be left.
     fn pass_on(
         &self,
         deliveries: Vec<RawDelivery>,
@@ -131,7 +132,7 @@ impl SqliteQueue {
         }
     }
 
-    /// Reads what was claimed. A message that cannot be read is delivered as it is stored: core knows what to do with it.
+    /// Reads what was claimed. A message that cannot be read is delivered as it is stored; core handles it.
     fn deliver(
         &self,
         claimed: Claimed,

@@ -1,4 +1,4 @@
-//! Pushing: what may be stored goes to the writer in one request.
+//! Pushing: messages that pass the checks go to the writer in one request.
 
 use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
 use anyqueue::{Error, ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result};
@@ -31,7 +31,7 @@ impl PushQueueStorage for SqliteQueue {
     }
 }
 
-/// Tells good messages from bad ones.
+/// Separates the messages that passed the checks from the errors of the others.
 pub(crate) fn part_good(
     prepared: impl Iterator<Item = Result<NewMessage>>,
 ) -> (Vec<Result<()>>, Vec<NewMessage>) {
@@ -40,7 +40,7 @@ pub(crate) fn part_good(
     (verdicts, good)
 }
 
-/// Puts the outcomes of good messages between the errors of bad ones.
+/// Combines the outcomes of stored messages with the errors of the others, in order.
 pub(crate) fn answers(verdicts: Vec<Result<()>>, outcomes: Vec<PushOutcome>) -> Vec<Result<PushOutcome>> {
     let missing = || ERRORS.error(ErrorKind::Internal, "a pushed message got no answer");
     let mut outcomes = outcomes.into_iter();

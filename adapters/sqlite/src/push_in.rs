@@ -1,4 +1,4 @@
-//! Storing messages within a transaction of the application's own.
+//! Storing messages in a transaction of the application.
 
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ use crate::push_tx::{PushTx, classify};
 use crate::tx::Hints;
 
 impl SqliteQueue {
-    /// Stores messages within the caller's own transaction on the same file: they can be pulled once it is committed, and
-    /// are gone with it if it is rolled back.
+    /// Stores messages in the caller's own transaction on the same file: they can be pulled once it is
+    /// committed, and are gone if it is rolled back.
     ///
-    /// A connection without a transaction stores at once. Keep the transaction short: it holds the file's only write
-    /// lock. `outcomes` has one answer per message, in order; a bad message harms no other. After the commit, tell
-    /// [`after_commit`](PushedIn::after_commit): it wakes pulls of this handle. Without it, and in other processes, they find
-    /// the messages by polling.
+    /// On a connection without a transaction they are stored at once. Keep the transaction short, because it
+    /// holds the only write lock on the file. `outcomes` has one result per message, in order; an invalid
+    /// message does not affect the others. After the commit, call
+    /// [`after_commit.notify()`](AfterCommit::notify), which wakes waiting pulls of this handle. Without it,
+    /// and in other processes, pulls find the messages by polling.
     ///
     /// ```
     /// # use anyqueue::adapter::{PullQueueStorage, PullRequest, Waiters};
@@ -61,8 +62,9 @@ impl SqliteQueue {
     /// ```
     ///
     /// # Errors
-    /// If a statement failed; nothing was stored, and the caller's transaction can go on. `Incompatible` if the connection
-    /// is to another file, `Unavailable` if the write lock could not be had.
+    /// If a statement failed. Nothing was stored then, and the caller's transaction can continue.
+    /// `Incompatible` if the connection is to another file, `Unavailable` if the write lock could not be
+    /// obtained.
     pub async fn push_in(
         &self,
         conn: &mut SqliteConnection,
@@ -75,7 +77,7 @@ impl SqliteQueue {
         }
         let Config { message_bytes, clock, identity, path, .. } = &self.inner.config;
         identity.look_at_database(path).map_err(stamp)?;
-        // A transaction, or a savepoint in the caller's: whole or not at all.
+        // A transaction, or a savepoint within the caller's, so that all messages are stored or none.
         let mut tx = sqlx::Connection::begin(conn).await.map_err(|error| stamp(classify(error)))?;
         let (outcomes, hints) =
             store(&mut tx, partition, messages, *message_bytes, clock).await.map_err(stamp)?;
@@ -88,13 +90,13 @@ impl SqliteQueue {
     }
 }
 
-/// What [`SqliteQueue::push_in`] answers.
+/// The result of [`SqliteQueue::push_in`].
 #[derive(Debug)]
 #[must_use = "the outcomes may hold errors, and after_commit wakes waiting pulls"]
 pub struct PushedIn {
-    /// One answer per message, in order; true once the transaction is committed.
+    /// One result per message, in order; valid once the transaction is committed.
     pub outcomes: Vec<Result<PushOutcome>>,
-    /// To be told after the commit.
+    /// To be notified after the commit.
     pub after_commit: AfterCommit,
 }
 
@@ -107,7 +109,7 @@ pub struct AfterCommit {
 }
 
 impl AfterCommit {
-    /// Call this when the transaction is committed. Harmless otherwise.
+    /// Wakes the pulls. Call this after the commit; without a commit it is harmless.
     pub fn notify(self) {
         self.hints.give(&self.waiters);
     }
@@ -136,7 +138,7 @@ async fn store(
     Ok((answers(verdicts, outcomes), tx.leave().await?))
 }
 
-/// What core checks of a message before a storage sees it, for the push that does not pass through core.
+/// Makes the checks that core makes before a storage gets a message, since this push bypasses core.
 fn check(message: &MessageData) -> Result<()> {
     let options = message.options();
     let keys =

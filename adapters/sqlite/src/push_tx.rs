@@ -1,6 +1,8 @@
-//! [`insert::store_all`](crate::insert::store_all) once more, over sqlx, for the transaction of a caller.
+//! A second implementation of [`insert::store_all`](crate::insert::store_all), on sqlx, for the caller's
+//! transaction.
 //!
-//! The statements are the same, and so is their order; a test pushes the same messages both ways and compares the tables.
+//! It runs the same statements in the same order. A test pushes the same messages in both ways and compares
+//! the tables.
 
 use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, PushOutcome, Result};
 use sqlx::{Row, SqliteConnection};
@@ -15,7 +17,7 @@ use crate::stored::{REPLACE, STORED, Stored};
 use crate::taken::{Change, FREE_KEY, HASTEN, HASTEN_DISABLED, HOLDER, Holder, KNOWN};
 use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, STORE_COUNTER};
 
-/// Pushes to one partition within a transaction of the caller's.
+/// Pushes to one partition within the caller's transaction.
 pub(crate) struct PushTx<'c> {
     conn: &'c mut SqliteConnection,
     partition: &'c PartitionId,
@@ -27,7 +29,7 @@ pub(crate) struct PushTx<'c> {
 }
 
 impl<'c> PushTx<'c> {
-    /// The no-op update takes the write lock before anything is read.
+    /// Begins pushing. An update that changes nothing takes the write lock before anything is read.
     pub(crate) async fn join(
         conn: &'c mut SqliteConnection,
         partition: &'c PartitionId,
@@ -46,7 +48,7 @@ impl<'c> PushTx<'c> {
         Ok(Self { conn, partition, part, now, next, urgent_ms, hints: Hints::default() })
     }
 
-    /// Stores a message. What is due in the partition is left to whoever pulls from it.
+    /// Stores a message. Messages that are due in the partition are left to the next pull.
     pub(crate) async fn store(&mut self, message: &NewMessage) -> Result<PushOutcome> {
         let live = !self.partition.is_dead_letters();
         let (group, key) =
@@ -91,7 +93,7 @@ impl<'c> PushTx<'c> {
         Ok(self.run(insert).await? == 1)
     }
 
-    /// As [`taken::meet`](crate::taken::meet).
+    /// Does the same as [`taken::meet`](crate::taken::meet).
     async fn meet(&mut self, newer: &NewMessage, key: Option<&str>) -> Result<Option<PushOutcome>> {
         let known = sqlx::query_scalar(KNOWN).bind(&newer.id.as_bytes()[..]).bind(self.part).bind(key);
         let known: Option<Vec<u8>> = known.fetch_optional(&mut *self.conn).await.map_err(classify)?;
@@ -137,7 +139,7 @@ impl<'c> PushTx<'c> {
         Ok(Stored::new(seq, &id, body.into(), headers.map(Into::into)))
     }
 
-    /// Writes what is left to write; the commit is the caller's.
+    /// Writes what is left to be written. The commit is the caller's.
     pub(crate) async fn leave(mut self) -> Result<Hints> {
         let (next, urgent_ms) = (self.next, self.urgent_ms);
         self.run(sqlx::query(STORE_COUNTER).bind(next).bind(urgent_ms)).await?;
@@ -153,7 +155,7 @@ impl<'c> PushTx<'c> {
     }
 }
 
-/// As [`error::classify`](crate::error::classify), of what sqlx says.
+/// Classifies errors like [`error::classify`](crate::error::classify), but those of sqlx.
 pub(crate) fn classify(error: sqlx::Error) -> Error {
     let (kind, message) = match &error {
         sqlx::Error::Database(database) => {

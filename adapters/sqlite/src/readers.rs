@@ -1,4 +1,4 @@
-//! Connections that answer counts, lists and pages, beside the writer.
+//! Connections that read counts, lists and pages, independently of the writer.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +10,10 @@ use crate::config::Config;
 use crate::connect;
 use crate::error::ERRORS;
 
-/// How many there are at most; more requests wait for one.
+/// The most connections; further requests wait for one.
 const READERS: u32 = 2;
 
-/// Opened as they are needed.
+/// Connections that are opened when they are needed.
 #[derive(Debug)]
 pub(crate) struct Readers {
     config: Config,
@@ -30,7 +30,7 @@ impl Readers {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads on a thread where blocking is fine.
+    /// Reads on a thread that may block.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
@@ -44,7 +44,8 @@ impl Readers {
                 Ok((conn, answer))
             };
             let answer = read();
-            // Else it would tell of a file that nobody else sees, or take that for a fault of the disk.
+            // Otherwise it would report on a file that nobody else sees, or treat a replaced file as a disk
+            // failure.
             config.identity.look_closely(&config.path).and(answer)
         })
         .await?;
@@ -54,7 +55,7 @@ impl Readers {
         answer
     }
 
-    /// Waits for those that read, and closes all.
+    /// Waits for reads in progress, and closes all connections.
     pub(crate) async fn close(&self) {
         if let Ok(all) = self.places.acquire_many(READERS).await {
             self.places.close();
@@ -64,7 +65,7 @@ impl Readers {
     }
 }
 
-/// Runs what blocks where it harms nobody.
+/// Runs blocking work on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

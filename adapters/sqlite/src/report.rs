@@ -1,4 +1,4 @@
-//! What an operator should know about the file.
+//! A report about the file, for operators.
 
 use std::path::Path;
 
@@ -8,24 +8,26 @@ use rusqlite::Connection;
 use crate::storage::SqliteQueue;
 use crate::{connect, identity, room};
 
-/// From so many bytes on the log is worth a warning: it is written back at 4 MiB unless somebody is in the way.
+/// A log of this size is worth a warning: it is written back at 4 MiB unless a reader prevents that.
 const LARGE_LOG_BYTES: u64 = 256 * 1024 * 1024;
 
-/// The state of the queue's file, and what wears it out.
+/// The state of the queue's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileReport {
-    /// The file's size, its log not counted.
+    /// The size of the file in bytes, without its log.
     pub file_bytes: u64,
-    /// Pages in the file.
+    /// The number of pages in the file.
     pub pages: u64,
-    /// Those of them that are free for new messages. The file does not shrink; `VACUUM` releases them.
+    /// How many of the pages are free for new messages. The file does not shrink by itself; `VACUUM` releases
+    /// free pages.
     pub free_pages: u64,
-    /// The size of the write-ahead log. It keeps growing as long as a reader stays in a transaction.
+    /// The size of the write-ahead log in bytes. It keeps growing while a reader stays in a transaction.
     pub log_bytes: u64,
-    /// What is free on the file's disk; `None` where it cannot be found out.
+    /// The free bytes on the file's disk; `None` if that cannot be determined.
     pub disk_free_bytes: Option<u64>,
-    /// So little is free that pushes are refused as [`Full`](anyqueue::ErrorKind::Full): what is left is kept for taking messages out.
+    /// Whether so little is free that pushes are refused with [`Full`](anyqueue::ErrorKind::Full). The rest
+    /// is kept for taking messages out.
     pub is_full: bool,
 }
 
@@ -37,14 +39,14 @@ impl FileReport {
             file_bytes: pages.saturating_mul(page_bytes),
             pages,
             free_pages,
-            // There is none where nothing was written.
+            // The log does not exist before anything was written.
             log_bytes: std::fs::metadata(log).map_or(0, |log| log.len()),
             disk_free_bytes: room::free_bytes(path),
             is_full: !room::has_reserve(path, free_pages.saturating_mul(page_bytes)),
         })
     }
 
-    /// What should be looked at, in full sentences.
+    /// Warnings for an operator, as full sentences.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.is_full {
@@ -61,7 +63,8 @@ impl FileReport {
 }
 
 impl SqliteQueue {
-    /// Looks at the file: its size and its log, what of it is free, and the room on the disk. Cheap.
+    /// Reports the size of the file and its log, its free pages, and the free space on the disk. This is
+    /// cheap.
     ///
     /// # Errors
     /// If the file cannot be read.

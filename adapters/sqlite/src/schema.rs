@@ -1,4 +1,5 @@
-//! The queue's tables: made and upgraded by migrations with a ledger of their own, beside whatever else is in the file.
+//! The queue's tables, which migrations create and upgrade. The migrations have a version table of their own,
+//! and leave everything else in the file alone.
 
 use anyqueue::{ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -6,7 +7,8 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::error::{ERRORS, classify};
 use crate::sql::{first, run};
 
-/// Every migration this release knows, oldest first; its version is its place, from 1. Never change one that was released.
+/// All migrations that this release knows, oldest first. The version is the position, from 1. Never change
+/// one that was released.
 const MIGRATIONS: &[(&str, &str)] = &[
     ("queue", include_str!("../migrations/0001_queue.sql")),
     ("kept headers", include_str!("../migrations/0002_kept_headers.sql")),
@@ -23,7 +25,8 @@ fn newest() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Brings the file to this release's schema, in one transaction under the write lock: many processes may try at once.
+/// Upgrades the file to this release's schema, in one transaction under the write lock. Many processes may do
+/// so at once.
 pub(crate) fn migrate(conn: &Connection, now_ms: i64) -> Result<()> {
     if applied(conn)? == Some(newest()) {
         return Ok(()); // the usual case takes no lock
@@ -58,7 +61,7 @@ pub(crate) fn check(conn: &Connection) -> Result<()> {
     }
 }
 
-/// The newest migration in the file; `None` if there is no ledger.
+/// Returns the newest migration in the file, or `None` if there is no version table.
 fn applied(conn: &Connection) -> Result<Option<i64>> {
     let ledger = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'anyqueue_migration'";
     if first(conn, ledger, (), |_| Ok(()))?.is_none() {

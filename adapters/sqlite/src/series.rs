@@ -1,4 +1,4 @@
-//! Counts of ends, by the minute.
+//! Counts of task ends by minute.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub(crate) const FREE: &str = "DELETE FROM anyqueue_series
         ran_bucket, waited_bucket FROM anyqueue_series INDEXED BY anyqueue_series_minute WHERE minute < ?
         ORDER BY minute LIMIT ? + 0)";
 
-/// How many counters one transaction frees at most. It does not depend on how many ends are freed: in a minute in which few end that are kept, many
-/// counters can come.
+/// The most counters that one transaction frees. It is independent of the number of ends that are freed,
+/// because a minute with few ends to keep may have many counters.
 const STEP_CELLS: usize = 1000;
 
 /// Counts an end.
@@ -47,13 +47,13 @@ pub(crate) fn count(tx: &Tx<'_>, part: i64, end: &TaskEnd) -> Result<()> {
     run(tx.conn, COUNT, row).map(drop)
 }
 
-/// Frees the counts of minutes that are no longer kept, some at once. Returns whether those were all.
+/// Frees some counts of minutes that are no longer kept. Returns whether none are left.
 pub(crate) fn free(tx: &Tx<'_>) -> Result<bool> {
     let first = number(first_minute_kept(moment(tx.now.ms)));
     Ok(run(tx.conn, FREE, (first, limit_of(STEP_CELLS)))? < STEP_CELLS)
 }
 
-/// What was counted in these minutes: a page of it.
+/// Returns a page of the counts of these minutes.
 pub(crate) fn page(
     conn: &Connection,
     partition: &PartitionId,
@@ -61,7 +61,7 @@ pub(crate) fn page(
     page: &Page<SeriesKey>,
 ) -> Result<Vec<SeriesCell>> {
     let (dead, name, end) = (partition.is_dead_letters(), partition.name(), number(minutes.end));
-    // Before the first of its minute there is no state 0.
+    // This sorts before the first key of its minute, since there is no state 0.
     let mut after = (number(minutes.start), &[][..], 0, 0, 0);
     if let Some(key) = page.after.as_ref().filter(|key| key.minute >= minutes.start) {
         let SeriesKey { state, ran_bucket, waited_bucket, .. } = *key;

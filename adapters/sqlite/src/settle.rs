@@ -1,4 +1,4 @@
-//! Ending and extending leases, and storing what ends bring.
+//! Ending and extending leases, and storing what settlements bring.
 
 use anyqueue::adapter::{Action, Extension, Lease};
 use anyqueue::{ExtendOutcome, Headers, PartitionId, Result, SettleOutcome};
@@ -15,7 +15,7 @@ use crate::sql::{first, run};
 use crate::stored::{REPLACE, STORED, Stored};
 use crate::tx::{FRONT, POSTPONED, Tx};
 
-/// A lease that holds.
+/// Finds a valid lease.
 pub(crate) const HELD: &str = "SELECT deliveries, cancel, head FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?";
 pub(crate) const EXTEND: &str = "UPDATE anyqueue_timed SET at_ms = ?5
     WHERE seq = ?1 AND part = ?2 AND token = ?3 AND state = 1 AND at_ms > ?4 RETURNING cancel";
@@ -23,7 +23,7 @@ pub(crate) const PLACE: &str = "SELECT grp, rank, pos, joined FROM anyqueue_mess
 pub(crate) const MOVE: &str =
     "UPDATE OR IGNORE anyqueue_message SET part = ?1, pos = ?2, joined = ?2, dedup = NULL WHERE seq = ?3";
 
-/// What finds a lease: the message, its partition, the secret, and now.
+/// What identifies a valid lease: the message, its partition, the secret, and the current time.
 type Key<'l> = (i64, i64, &'l [u8], i64);
 
 fn key<'l>(tx: &mut Tx<'_>, lease: &'l Lease) -> Result<Option<Key<'l>>> {
@@ -57,10 +57,10 @@ pub(crate) fn settle(tx: &mut Tx<'_>, ending: &Ending) -> Result<Result<SettleOu
     Ok(Ok(SettleOutcome::Settled))
 }
 
-/// Ends the lease, if it holds.
+/// Ends the lease, if it is valid.
 fn take(tx: &mut Tx<'_>, key: Key<'_>, action: &Action) -> Result<Option<Ready>> {
     let (seq, part, ..) = key;
-    // Most messages are removed, and of those without a group nothing has to be known.
+    // Most messages are removed. Of those without a group, nothing needs to be known.
     if *action == Action::Remove && tx.take.run(tx.conn, key)? == 1 {
         return Ok(Some(Ready::new(part, 0, seq)));
     }
@@ -74,7 +74,7 @@ fn take(tx: &mut Tx<'_>, key: Key<'_>, action: &Action) -> Result<Option<Ready>>
     Ok(held)
 }
 
-/// Stores what comes after a delivery that has ended, in order. A duplicate is left out.
+/// Stores the successors of a delivery that has ended, in order. Duplicates are left out.
 fn store_successors(
     tx: &mut Tx<'_>,
     successors: &[NewSuccessor],
@@ -88,7 +88,7 @@ fn store_successors(
     Ok(())
 }
 
-/// Looks up where the message stands. Returns its group.
+/// Looks up the place of the message. Returns its group.
 fn place(tx: &mut Tx<'_>, ready: &mut Ready) -> Result<Option<String>> {
     let found = first(tx.conn, PLACE, [ready.seq], |row| {
         (ready.rank, ready.pos, ready.joined) = (row.get(1)?, row.get(2)?, row.get(3)?);
@@ -114,7 +114,7 @@ fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) 
         Action::Postpone { delay, headers } => {
             replace_headers(tx, ready.seq, headers.as_ref())?;
             if delay.is_zero() {
-                // What matured before this moment stands ahead of it.
+                // Messages that matured before this moment go ahead of it.
                 tx.bring(ready.part)?;
                 tx.move_to_end(&mut ready)?;
                 tx.stand(ready, headed)
@@ -130,7 +130,7 @@ fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) 
     }
 }
 
-/// Lets a group that a message was at the head of go on.
+/// Lets a group go on, if the message was at its head.
 fn leave(tx: &mut Tx<'_>, part: i64, headed: Option<&str>) -> Result<()> {
     headed.map_or(Ok(()), |group| tx.leave(part, group))
 }
@@ -140,7 +140,7 @@ fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId)
     tx.bring(part)?; // what matured before stands ahead of it
     let pos = tx.position();
     if run(tx.conn, MOVE, (part, pos, ready.seq))? == 0 {
-        // It is there already: one message, which was on its way twice.
+        // It is already there: the same message was moved twice.
         return tx.remove.run(tx.conn, [ready.seq]).map(drop);
     }
     let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from
@@ -154,7 +154,7 @@ fn replace_headers(tx: &mut Tx<'_>, seq: i64, headers: Option<&Headers>) -> Resu
     run(tx.conn, REPLACE, (&body[..], kept, seq)).map(drop)
 }
 
-/// Moves a lease's end.
+/// Changes the end of a lease.
 pub(crate) fn extend(tx: &mut Tx<'_>, extension: &Extension) -> Result<Result<ExtendOutcome>> {
     if let Err(refused) = LEASE.check(extension.duration) {
         return Ok(Err(refused));

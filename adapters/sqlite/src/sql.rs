@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::error::classify;
 
-/// As a statement takes it.
+/// Converts a limit for use in a statement.
 pub(crate) fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -15,7 +15,7 @@ pub(crate) fn run(conn: &Connection, sql: &str, params: impl Params) -> Result<u
     conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(classify)
 }
 
-/// The first row of an answer, if there is one.
+/// Returns the first row, if there is one.
 pub(crate) fn first<T>(
     conn: &Connection,
     sql: &str,
@@ -26,7 +26,7 @@ pub(crate) fn first<T>(
     row.optional().map_err(classify)
 }
 
-/// All rows of an answer.
+/// Returns all rows.
 pub(crate) fn all<T>(
     conn: &Connection,
     sql: &str,

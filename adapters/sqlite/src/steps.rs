@@ -1,8 +1,9 @@
 //! Steps of the host's clock.
 //!
-//! Leases end at a time of day, on which all processes of the host agree; their holders trust them by a clock that nobody sets.
-//! Where the time of day is set, those would part. So the file keeps how far the one clock is ahead of the other, and whoever
-//! first finds another difference, under the write lock, moves the ends of all leases and control entries along.
+//! Leases end at a time of day, on which all processes of the host agree. Their holders rely on a monotonic
+//! clock, which cannot be set. When the time of day is set, the two diverge. So the file records how far one
+//! clock is ahead of the other. The first transaction that finds a different distance shifts the ends of all
+//! leases and control entries accordingly, under the write lock.
 
 use std::sync::Arc;
 
@@ -13,23 +14,26 @@ use crate::limits::LEASE;
 use crate::now::Now;
 use crate::sql::{first, run};
 
-/// From so many milliseconds on a difference is a step: reading two clocks takes time too.
+/// A difference of at least this many milliseconds is a step. Smaller ones come from reading two clocks one
+/// after the other.
 const STEP_MS: i64 = 250;
-/// A reading that took longer says nothing.
+/// A reading that took longer than this is not used.
 const PROMPT_MS: i64 = 50;
 
-/// A scan of all that waits for a time, which a step of the clock is worth. What ends later than any lease was claimed under
-/// another clock, before the host was started.
+/// Scans everything that waits for a moment, which is acceptable for a step of the clock. A lease that ends
+/// later than any lease could was claimed under another clock, before the host was started, and is left
+/// alone.
 const MOVE_LEASES: &str = "UPDATE anyqueue_timed SET at_ms = at_ms + ?1 WHERE state = 1 AND at_ms <= ?2";
-/// Those of control entries too, however late they are. What no number could say is left as it is.
+/// Shifts the ends of control entries, however late they are, except where the result could not be
+/// represented.
 const MOVE_ENTRIES: &str = "UPDATE anyqueue_control SET expires_ms = expires_ms + ?1 WHERE expires_ms < 9223372036854775807 - max(?1, 0)";
 const NOTED: &str = "SELECT boot IS ?, ahead_ms FROM anyqueue_counter";
 const STORE: &str = "UPDATE anyqueue_counter SET boot = ?, ahead_ms = ?";
 
-/// The clock that nobody sets.
+/// The monotonic clock, which cannot be set.
 #[derive(Clone, Debug)]
 pub(crate) struct Steady {
-    /// Since when it counts: the start of the host, and the namespace in which this process sees time.
+    /// The origin of its time: the start of the host, and the time namespace of this process.
     boot: Arc<str>,
     source: Source,
 }
@@ -43,7 +47,7 @@ enum Source {
 }
 
 impl Steady {
-    /// The host's, where it can be told apart from that of another start.
+    /// The host's clock, if one start of the host can be distinguished from another.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_host() -> Option<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -61,7 +65,7 @@ impl Steady {
         match &self.source {
             #[cfg(target_os = "linux")]
             Source::Host => {
-                // As the holders' clock it stands still while the host sleeps.
+                // Like the clock of the holders, it stands still while the host is suspended.
                 let since = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
                 since.tv_sec.saturating_mul(1000).saturating_add(since.tv_nsec / 1_000_000)
             }
@@ -73,15 +77,15 @@ impl Steady {
     }
 }
 
-/// What the file says of the two clocks.
+/// What the file records about the two clocks.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    /// Whether it was noted since this start of the host.
+    /// Whether it was recorded since the host was started.
     pub(crate) of_this_boot: bool,
     pub(crate) ahead_ms: Option<i64>,
 }
 
-/// Both clocks at one moment.
+/// Both clocks, read at the same moment.
 #[derive(Debug)]
 pub(crate) struct Reading<'s> {
     steady: &'s Steady,
@@ -89,7 +93,8 @@ pub(crate) struct Reading<'s> {
     ahead_ms: i64,
 }
 
-/// The time of day, and how far it is ahead of the steady clock, if that could be read at the same moment.
+/// Reads the time of day and how far it is ahead of the steady clock, if both could be read at the same
+/// moment.
 pub(crate) fn read<'s>(clock: &Clock, steady: Option<&'s Steady>) -> (Now, Option<Reading<'s>>) {
     let Some(steady) = steady else { return (Now::of(clock), None) };
     let before_ms = steady.ms();
@@ -99,13 +104,14 @@ pub(crate) fn read<'s>(clock: &Clock, steady: Option<&'s Steady>) -> (Now, Optio
     (now, prompt.then_some(reading))
 }
 
-/// What the file notes of this start of the host.
+/// What the file records as this start of the host.
 pub(crate) fn boot(steady: Option<&Steady>) -> Option<&str> {
     steady.map(|steady| &*steady.boot)
 }
 
-/// The time of day that the ends of control entries are kept by: after a step that no transaction has moved them along yet, that of the clock as it was.
-/// Within a transaction it begins the snapshot, so that nothing in it is of a later time.
+/// The time of day by which control entries expire. After a step for which no transaction has shifted them
+/// yet, it is the time before the step. Within a transaction this begins the snapshot, so that nothing in it
+/// is later than this time.
 pub(crate) fn file_ms(conn: &Connection, clock: &Clock, steady: Option<&Steady>) -> Result<i64> {
     let noted = first(conn, NOTED, [boot(steady)], |row| {
         Ok(Noted { of_this_boot: row.get(0)?, ahead_ms: row.get(1)? })
@@ -116,14 +122,14 @@ pub(crate) fn file_ms(conn: &Connection, clock: &Clock, steady: Option<&Steady>)
 }
 
 impl Reading<'_> {
-    /// How far the clock was set; `None` if nothing was noted since this start of the host.
+    /// By how much the clock was set; `None` if nothing was recorded since the host was started.
     fn step_ms(&self, noted: &Noted) -> Option<i64> {
         let ahead_ms = noted.ahead_ms.filter(|_| noted.of_this_boot)?;
         let step_ms = self.ahead_ms.saturating_sub(ahead_ms);
         Some(if step_ms.abs() < STEP_MS { 0 } else { step_ms })
     }
 
-    /// Under the write lock, before anything else: moves all leases and control entries by a step of the clock.
+    /// Shifts all leases and control entries by a step of the clock. Must run first under the write lock.
     pub(crate) fn apply(&self, conn: &Connection, noted: &Noted) -> Result<()> {
         if let Some(step_ms) = self.step_ms(noted) {
             if step_ms == 0 {
@@ -185,7 +191,7 @@ mod tests {
             self.set_back(time);
         }
 
-        /// The time of day does not go on, though time passes.
+        /// Lets time pass while the time of day stands still.
         fn set_back(&self, time: Duration) {
             self.steady.fetch_add(i64::try_from(time.as_millis()).unwrap(), SeqCst);
         }
@@ -238,7 +244,7 @@ mod tests {
         assert!(queue.apply(&[change]).await.unwrap().value.iter().all(Applied::is_done));
     }
 
-    /// For how long an entry is still there, as `get` and `list` both say.
+    /// How long an entry will still exist, according to both `get` and `list`.
     async fn left(queue: &SqliteQueue, name: &str) -> Option<Duration> {
         let got = queue.get(&[key(name)]).await.unwrap();
         let listed = queue.list(name, Page::of(1)).await.unwrap();

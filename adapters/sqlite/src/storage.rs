@@ -22,7 +22,7 @@ use crate::tx::Parts;
 use crate::writer::Writer;
 use crate::{connect, schema};
 
-/// A durable queue in one SQLite file, which several processes may use at once. Cloning shares the handle.
+/// A durable queue in one SQLite file. Several processes may use the file at once. Clones share the handle.
 #[derive(Clone)]
 pub struct SqliteQueue {
     pub(crate) inner: Arc<Inner>,
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
     closing: watch::Receiver<Option<Result<()>>>,
 }
 
-/// The last handle is gone: the tasks end too.
+/// The tasks end with the last handle.
 impl Drop for Inner {
     fn drop(&mut self) {
         self.closed.cancel();
@@ -52,12 +52,14 @@ impl std::fmt::Debug for SqliteQueue {
 }
 
 impl SqliteBuilder {
-    /// Opens the file and, with [`create`](Self::create), prepares it. Must be called within a tokio runtime with time
-    /// enabled, whose end ends the handle.
+    /// Opens the file and, with [`create`](Self::create), prepares it. Must be called within a tokio runtime
+    /// with time enabled. The handle ends with that runtime.
     ///
     /// # Errors
-    /// `InvalidInput` for an option out of bounds or a missing directory, `AccessDenied`, `Corrupt` for a file that is no
-    /// database, `Incompatible` for one that a newer release made or, without `create`, one without the queue's tables.
+    /// - `InvalidInput` for an option out of bounds or a missing directory.
+    /// - `AccessDenied` if the file cannot be opened or written.
+    /// - `Corrupt` for a file that is not a database.
+    /// - `Incompatible` for a file of a newer release or, without `create`, one without the queue's tables.
     pub async fn open(self) -> Result<SqliteQueue> {
         let config = self.0.checked().map_err(|error| error.with_operation(Operation::Open))?;
         SqliteQueue::from_config(config).await
@@ -68,7 +70,7 @@ impl SqliteQueue {
     /// Opens a queue file with default options, creating it if it is missing.
     ///
     /// # Errors
-    /// As [`SqliteBuilder::open`].
+    /// Those of [`SqliteBuilder::open`].
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::builder(path).open().await
     }
@@ -102,7 +104,7 @@ impl SqliteQueue {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Asks the writer, which answers after the commit.
+    /// Sends a request to the writer, which answers after the commit.
     pub(crate) async fn ask(&self, work: Work, operation: Operation) -> Result<Answer> {
         if self.inner.closed.is_cancelled() {
             return Err(ERRORS.closed(operation));
@@ -113,7 +115,7 @@ impl SqliteQueue {
         outcome.map_err(|error| error.with_backend(NAME).with_operation(operation))
     }
 
-    /// Reads on a connection of its own.
+    /// Reads on another connection than the writer's.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -127,7 +129,7 @@ impl SqliteQueue {
     }
 }
 
-/// Opens the file and sees that the tables are there.
+/// Opens the file and makes sure that the tables exist.
 fn prepare(config: &Config) -> Result<Connection> {
     let conn = connect::writer(config)?;
     if config.create {
@@ -163,7 +165,7 @@ impl QueueStorage for SqliteQueue {
         }
         let look = |conn: &Connection| schema::check(conn).and_then(|()| connect::check_writable(conn));
         self.read(Operation::Check, look).await?;
-        // A transaction that writes nothing: it needs the lock, within the busy timeout.
+        // A transaction that writes nothing. It still needs the write lock, within the busy timeout.
         self.ask(Work::Settle { endings: Vec::new(), claim: None }, Operation::Check).await?;
         let mut health = Health::of_version(rusqlite::version());
         health.warnings = self.file_report().await?.warnings();

@@ -1,4 +1,5 @@
-//! A message as its row keeps it: an envelope, and beside it the headers that replace those of one that cannot be read.
+//! A message as it is stored in its row: an envelope and, for one that cannot be read, separate headers that
+//! replace its own.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +12,7 @@ use crate::error::ERRORS;
 pub(crate) const STORED: &str = "SELECT seq, id, body, headers FROM anyqueue_message WHERE seq = ?";
 pub(crate) const REPLACE: &str = "UPDATE anyqueue_message SET body = ?, headers = ? WHERE seq = ?";
 
-/// What a row says of its message.
+/// The columns of a message's row.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) seq: i64,
@@ -20,17 +21,17 @@ pub(crate) struct Stored {
     headers: Option<Bytes>,
 }
 
-/// A message, read as far as it can be.
+/// A message, read as well as possible.
 pub(crate) struct Read {
     pub(crate) message: MessageData,
-    /// Zero if it is not known.
+    /// Zero if the age is unknown.
     pub(crate) age: Duration,
-    /// Why it cannot be read: its payload is then what is stored.
+    /// Why the message cannot be read. Its payload is then the stored bytes.
     pub(crate) unreadable: Option<Error>,
 }
 
 impl Stored {
-    /// From the columns `seq`, `id`, `body` and `headers`, of which this is the first.
+    /// Reads the columns `seq`, `id`, `body` and `headers`, of which `first` is the first.
     pub(crate) fn of(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let id = row.get_ref(first + 1)?.as_bytes()?;
         let body = Bytes::copy_from_slice(row.get_ref(first + 2)?.as_bytes()?);
@@ -43,7 +44,8 @@ impl Stored {
         Self { seq, id, body, headers }
     }
 
-    /// Reads it. One that this library did not write is delivered as it is, and so is one that cannot be read, with the reason.
+    /// Reads the message. One that this library did not write is returned as it is, and so is one that cannot
+    /// be read, with the reason.
     pub(crate) fn read(&self, clock: &Clock) -> Read {
         let (message, pushed_at, unreadable) = match self.envelope() {
             Ok(envelope) => (envelope.message, envelope.pushed_at, None),
@@ -76,7 +78,8 @@ impl Stored {
         }
     }
 
-    /// The body and the headers to be stored, so that it has these headers. What cannot be read stays as it is.
+    /// Returns the body and the headers to store in order to replace the headers. A body that cannot be read
+    /// stays as it is.
     pub(crate) fn with_headers(&self, headers: Headers) -> Result<(Bytes, Option<Vec<u8>>)> {
         if let Ok(mut envelope) = self.envelope() {
             envelope.message = envelope.message.with_headers(headers);
@@ -87,7 +90,8 @@ impl Stored {
         Ok((self.body.clone(), Some(carrier)))
     }
 
-    /// The body to be stored, so that it has the content of another message. `None`: it cannot be read, and stays as it is.
+    /// Returns the body with the content of another message; `None` if it cannot be read, and must stay as it
+    /// is.
     pub(crate) fn with_content(&self, newer: &MessageData) -> Result<Option<Vec<u8>>> {
         let Ok(mut envelope) = self.envelope() else { return Ok(None) };
         let mut message = MessageData::with_id(self.id, newer.payload_bytes())
@@ -103,7 +107,7 @@ impl Stored {
         envelope.encode().map(Some)
     }
 
-    /// The body to be stored, so that it has the priority and the group of an amendment. An error if it cannot be read.
+    /// Returns the body with the priority and the group of an amendment. Fails if it cannot be read.
     pub(crate) fn amended(&self, change: &Amend) -> Result<Vec<u8>> {
         let mut envelope = self.envelope()?;
         envelope.message = change.apply(envelope.message);

@@ -1,4 +1,4 @@
-//! Pushes whose id or deduplication key is there already.
+//! Pushes whose id or deduplication key is taken.
 
 use anyqueue::{MessageId, OnDuplicate, PushOutcome, Result};
 
@@ -8,20 +8,21 @@ use crate::sql::{first, run};
 use crate::stored::{REPLACE, STORED, Stored};
 use crate::tx::{LEASED, Tx};
 
-/// Which message of this partition has this id or this key.
+/// The message of this partition that has this id or this key.
 pub(crate) const KNOWN: &str = "SELECT id FROM anyqueue_message WHERE part = ?2 AND id = ?1
     UNION ALL SELECT id FROM anyqueue_message WHERE part = ?2 AND dedup = ?3 LIMIT 1";
-/// Who has the key, and what time it waits for, if any.
+/// The message that has the key, and the moment that it waits for, if any.
 pub(crate) const HOLDER: &str = "SELECT m.seq, t.state, coalesce(t.at_ms, d.at_ms), d.seq IS NOT NULL
     FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq
     LEFT JOIN anyqueue_disabled d ON d.part = m.part AND d.seq = m.seq WHERE m.part = ? AND m.dedup = ?";
 pub(crate) const FREE_KEY: &str = "UPDATE anyqueue_message SET dedup = NULL WHERE seq = ?";
-/// No lease that has ended comes to life again, whatever the clock does.
+/// Also clears the token, so that an expired lease does not become valid again, whatever the clock does.
 pub(crate) const HASTEN: &str = "UPDATE anyqueue_timed SET at_ms = ?, token = NULL WHERE seq = ?";
-/// What is disabled stays where it is.
+/// For disabled messages, which stay where they are.
 pub(crate) const HASTEN_DISABLED: &str = "UPDATE anyqueue_disabled SET at_ms = ? WHERE part = ? AND seq = ?";
 
-/// The message that has the key. A lease that has ended may still be there: nobody need have brought what is due.
+/// The message that has the key. Its lease may have expired, since what is due may not have been processed
+/// yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holder {
     pub(crate) seq: i64,
@@ -34,11 +35,12 @@ pub(crate) struct Holder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
-    /// It gives it its content, and another time to be due at. That of a lease that has ended is the same, and ends it for good.
+    /// The holder gets the content of the new message, and another due time. For an expired lease the time is
+    /// the same, and setting it ends the lease for good.
     Content {
         at_ms: Option<i64>,
     },
-    /// It takes its key.
+    /// The new message takes the key from the holder.
     Key,
 }
 
@@ -58,13 +60,13 @@ impl Holder {
         }
     }
 
-    /// Whether it waits for a later time.
+    /// Whether it waits for a later moment.
     fn is_after(self, ms: i64) -> bool {
         self.at_ms.is_some_and(|at_ms| at_ms > ms)
     }
 }
 
-/// Does what a message that met its own id or the holder of its key has to do. `None`: the key is free for it now.
+/// Handles a message whose id or key is taken. Returns `None` if the key is free for it now.
 pub(crate) fn meet(
     tx: &mut Tx<'_>,
     part: i64,
@@ -107,7 +109,7 @@ fn change(
     Ok(Some(PushOutcome::Replaced(id)))
 }
 
-/// Makes it due at another time. If that is now, it matures before anything else is pushed.
+/// Makes the holder due at another time. If that is now, it matures before anything else is pushed.
 fn hasten(tx: &mut Tx<'_>, part: i64, holder: Holder, at_ms: i64) -> Result<()> {
     if holder.is_disabled {
         let to_come = Some(at_ms).filter(|at_ms| *at_ms > tx.now.ms);

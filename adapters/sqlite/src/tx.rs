@@ -1,4 +1,4 @@
-//! One write transaction: time, positions, partitions, and whom to wake when it is committed.
+//! One write transaction: time, positions, partitions, and which pulls to wake once it is committed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,12 +11,13 @@ use crate::often::{INSERT, Often, READY, REMOVE, TAKE};
 use crate::sql::{first, run};
 use crate::steps::{self, Noted, Steady};
 
-/// What a position is lessened by when its message is released: ahead of all that was never delivered.
+/// What is subtracted from the position of a returned message, so that it is ahead of all that were never
+/// delivered.
 pub(crate) const FRONT: i64 = 1 << 62;
-/// Partitions remembered; beyond it they are looked up anew.
+/// How many partitions are remembered. Beyond that, all are looked up anew.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// States of a message in `anyqueue_timed`.
+/// The states of a message in `anyqueue_timed`.
 pub(crate) const LEASED: i64 = 1;
 pub(crate) const DELAYED: i64 = 2;
 pub(crate) const POSTPONED: i64 = 3;
@@ -24,34 +25,35 @@ pub(crate) const POSTPONED: i64 = 3;
 pub(crate) const FIND_PARTITION: &str = "SELECT part FROM anyqueue_partition WHERE dead = ? AND name = ?";
 pub(crate) const MAKE_PARTITION: &str =
     "INSERT INTO anyqueue_partition (dead, name) VALUES (0, ?) ON CONFLICT DO NOTHING";
-/// After its home.
+/// Must run after [`MAKE_PARTITION`].
 pub(crate) const MAKE_DEAD: &str = "INSERT INTO anyqueue_partition (part, dead, name)
     SELECT -part, 1, name FROM anyqueue_partition WHERE dead = 0 AND name = ? ON CONFLICT DO NOTHING";
 const COUNTER: &str = "SELECT next, forgotten, boot IS ?, ahead_ms, urgent_ms FROM anyqueue_counter";
 pub(crate) const STORE_COUNTER: &str = "UPDATE anyqueue_counter SET next = ?, urgent_ms = ?";
 
-/// Partitions by name and number, as committed. What is known stays true until rows are deleted, which the file counts.
+/// Partitions by name and number, as committed. An entry is valid until rows are deleted, which the file
+/// counts.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     known: HashMap<PartitionId, i64>,
     names: HashMap<i64, PartitionId>,
-    /// How often rows had been deleted when these were looked up.
+    /// The file's count of deletions when these were looked up.
     pub(crate) forgotten: Option<i64>,
-    /// The last partition that was looked at whether it has anything.
+    /// The last partition that was examined for whether it can be forgotten.
     pub(crate) looked_at: i64,
-    /// How many were looked up since.
+    /// How many were looked up since then.
     pub(crate) looked_up: usize,
 }
 
 impl Parts {
-    /// Forgets what a transaction that did not commit may have put here.
+    /// Forgets everything, including what a transaction that did not commit may have added.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
         self.names.clear();
         self.forgotten = None;
     }
 
-    /// Its row and that of its dead letters are deleted.
+    /// Forgets a partition whose row, and that of its dead letters, is deleted.
     pub(crate) fn forget(&mut self, part: i64) {
         for part in [part, -part] {
             if let Some(partition) = self.names.remove(&part) {
@@ -67,19 +69,19 @@ impl Parts {
     }
 }
 
-/// What a commit means for waiting pulls of a partition.
+/// What a commit means for the pulls that wait for a partition.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hint {
     ready: usize,
     due_ms: Option<i64>,
 }
 
-/// What to tell waiting pulls after the commit.
+/// The hints for waiting pulls, to be given after the commit.
 #[derive(Debug, Default)]
 pub(crate) struct Hints(HashMap<PartitionId, Hint>);
 
 impl Hints {
-    /// Tells them.
+    /// Wakes the pulls.
     pub(crate) fn give(self, waiters: &Waiters<i64>) {
         for (partition, hint) in self.0 {
             if let Some(due_ms) = hint.due_ms {
@@ -89,13 +91,13 @@ impl Hints {
         }
     }
 
-    /// Notes that a message of the partition can be pulled after the commit.
+    /// Records that a message of the partition can be pulled after the commit.
     #[cfg(feature = "sqlx")]
     pub(crate) fn ready(&mut self, partition: &PartitionId) {
         self.0.entry(partition.clone()).or_default().ready += 1;
     }
 
-    /// Notes that one becomes available at that time.
+    /// Records that a message of the partition becomes available at that time.
     #[cfg(feature = "sqlx")]
     pub(crate) fn due(&mut self, partition: &PartitionId, at_ms: i64) {
         self.0.entry(partition.clone()).or_default().learn(at_ms);
@@ -108,7 +110,8 @@ impl Hint {
     }
 }
 
-/// Messages that were stored one after the other: the keys of the first and the last, and where the first stands.
+/// Messages that were stored one after the other: the keys of the first and the last, and where the first one
+/// stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRun {
     pub(crate) part: i64,
@@ -122,26 +125,26 @@ pub(crate) struct Tx<'c> {
     pub(crate) conn: &'c Connection,
     pub(crate) now: Now,
     pub(crate) parts: &'c mut Parts,
-    /// Partitions in which what is due was made ready.
+    /// Partitions in which everything due has been made ready.
     pub(crate) brought: BTreeSet<i64>,
-    /// The last partition that was seen to have no dead letters.
+    /// The last partition that was found to have no dead letters.
     pub(crate) without_dead: Option<i64>,
-    /// When the next message becomes urgent, at the earliest.
+    /// The earliest moment at which another message becomes urgent.
     pub(crate) urgent_ms: Option<i64>,
     pub(crate) insert: Often<'c>,
     pub(crate) ready: Often<'c>,
     pub(crate) take: Often<'c>,
     pub(crate) remove: Often<'c>,
-    /// What is to become ready.
+    /// Messages that still have to be made ready.
     pub(crate) new: Option<NewRun>,
     hints: BTreeMap<i64, Hint>,
     next: i64,
-    /// As it is stored: the next position, and the moment.
+    /// The next position and the earliest urgent moment, as stored in the file.
     stored: (i64, Option<i64>),
 }
 
 impl<'c> Tx<'c> {
-    /// Begins a transaction. Whoever does not [`commit`](Self::commit) it has to roll it back.
+    /// Begins a transaction. The caller must [`commit`](Self::commit) it or roll it back.
     pub(crate) fn begin(
         conn: &'c Connection,
         parts: &'c mut Parts,
@@ -161,7 +164,7 @@ impl<'c> Tx<'c> {
             parts.clear();
             parts.forgotten = Some(forgotten);
         }
-        // After the lock was had: leases and delays count from then.
+        // Read after the lock was obtained: leases and delays are measured from here.
         let (now, reading) = steps::read(clock, steady);
         if let Some(reading) = reading {
             reading.apply(conn, &noted)?;
@@ -200,14 +203,14 @@ impl<'c> Tx<'c> {
         Ok(Hints(hints.filter_map(|(part, hint)| Some((names.get(&part)?.clone(), hint))).collect()))
     }
 
-    /// The next position in push order.
+    /// Returns the next position in push order.
     pub(crate) fn position(&mut self) -> i64 {
         let position = self.next;
         self.next += 1;
         position
     }
 
-    /// The partition's number, if it exists.
+    /// Returns the partition's number, if it exists.
     pub(crate) fn find(&mut self, partition: &PartitionId) -> Result<Option<i64>> {
         if let Some(known) = self.parts.known.get(partition) {
             return Ok(Some(*known));
@@ -220,7 +223,7 @@ impl<'c> Tx<'c> {
         Ok(found)
     }
 
-    /// The partition's number; makes the partition if needed.
+    /// Returns the partition's number. Creates the partition if it does not exist.
     pub(crate) fn make(&mut self, partition: &PartitionId) -> Result<i64> {
         if let Some(part) = self.find(partition)? {
             return Ok(part);
@@ -235,22 +238,22 @@ impl<'c> Tx<'c> {
         Ok(part)
     }
 
-    /// Whether groups and keys count there. Only of partitions looked up before.
+    /// Whether groups and deduplication apply in the partition, which must have been looked up before.
     pub(crate) fn is_live(&self, part: i64) -> bool {
         self.parts.names.get(&part).is_none_or(|partition| !partition.is_dead_letters())
     }
 
-    /// Notes that a message can be pulled after the commit.
+    /// Records that a message can be pulled after the commit.
     pub(crate) fn hint_ready(&mut self, part: i64) {
         self.hints.entry(part).or_default().ready += 1;
     }
 
-    /// Notes that one becomes available at that time.
+    /// Records that a message becomes available at that time.
     pub(crate) fn hint_due(&mut self, part: i64, at_ms: i64) {
         self.hints.entry(part).or_default().learn(at_ms);
     }
 
-    /// Notes that all that is ready in the partition may be pulled again.
+    /// Records that everything ready in the partition can be pulled again.
     pub(crate) fn hint_all(&mut self, part: i64) {
         self.hints.entry(part).or_default().ready = usize::MAX;
     }

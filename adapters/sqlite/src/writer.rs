@@ -1,4 +1,4 @@
-//! The one thread that writes: it joins the requests that wait into one transaction (group commit).
+//! The only thread that writes. It puts waiting requests into one transaction (group commit).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,28 +21,29 @@ use crate::lookout;
 use crate::room;
 use crate::tx::{Hints, Parts};
 
-/// How long requests may gather. Counted in time, not in turns: on a busy machine one turn can last milliseconds.
+/// How long requests may gather. It is a time, not a number of turns, because one turn can last milliseconds
+/// on a busy machine.
 const GATHER: Duration = Duration::from_micros(200);
-/// Bytes of messages after which no more requests join a transaction.
+/// No more requests join a transaction once it has this many bytes of messages.
 const GROUP_BYTES: usize = 32 * 1024 * 1024;
 
-/// How closing ended; `None` while open.
+/// The result of closing; `None` while open.
 pub(crate) type Closing = watch::Sender<Option<Result<()>>>;
 
 /// The writer's state.
 pub(crate) struct Writer {
     pub(crate) config: Config,
     pub(crate) conn: Option<Connection>,
-    /// Whether commits of the connection are flushed to the disk now.
+    /// Whether the connection currently flushes its commits to the disk.
     pub(crate) flushes: bool,
     pub(crate) waiters: Arc<Waiters<i64>>,
     pub(crate) parts: Parts,
-    /// Where what nobody took is released.
+    /// Where messages that nobody took are released.
     pub(crate) jobs: mpsc::WeakSender<Job>,
 }
 
 impl Writer {
-    /// Starts it, and the lookout, on a thread of their own: SQLite's calls block.
+    /// Starts the writer and the lookout on their own thread, because SQLite's calls block.
     pub(crate) fn start(
         self,
         jobs: mpsc::Receiver<Job>,
@@ -53,7 +54,8 @@ impl Writer {
             ERRORS.error(ErrorKind::Unavailable, "no thread for the writer").with_source(error)
         };
         let look = lookout::serve(Arc::clone(&self.waiters), self.config.clone(), closed.clone());
-        // The thread first: a runtime that no thread can be had for would panic when it is dropped here, within another one.
+        // The thread is started first: without it the runtime would be dropped here, within another runtime,
+        // and panic.
         let (give, take) = std::sync::mpsc::sync_channel::<Runtime>(1);
         let serve = move || {
             if let Ok(runtime) = take.recv() {
@@ -66,7 +68,7 @@ impl Writer {
         give.send(runtime).map_err(|_| ERRORS.error(ErrorKind::Internal, "the writer's thread ended"))
     }
 
-    /// Serves until the handle closes and everything queued is done.
+    /// Serves requests until the handle is closed and the queue is empty.
     async fn serve(
         mut self,
         mut jobs: mpsc::Receiver<Job>,
@@ -90,12 +92,14 @@ impl Writer {
             let group = self.refuse_if_full(group);
             self.process(group);
         }
-        // Its connection first: whoever closes last takes the log away, and the process may end right after.
+        // The lookout's connection must be closed first: the last one to close removes the log, and the
+        // process may end right afterwards.
         drop(look.await);
         let end = match (self.conn.take(), self.look()) {
             (Some(conn), Ok(())) => connect::checkpoint_and_close(conn),
             (None, _) => Ok(()),
-            // The log may be another file's by now: it is not this handle's to write back, and SQLite knows that too.
+            // The log may belong to another file by now. Then this handle must not write it back, which
+            // SQLite knows too.
             (Some(conn), Err(error)) => {
                 tracing::warn!(%error, "closed without writing back the log");
                 drop(conn);
@@ -105,7 +109,8 @@ impl Writer {
         closing.send_replace(Some(end));
     }
 
-    /// Refuses what would leave no room for taking messages out: pushes, recorded ends, and settlements that bring successors or results.
+    /// Refuses what would leave no space for taking messages out: pushes, recorded ends, and settlements that
+    /// bring successors or results.
     fn refuse_if_full(&self, group: Vec<Job>) -> Vec<Job> {
         if !group.iter().any(|job| job.work.needs_room())
             || self.conn.as_ref().is_none_or(|conn| room::is_left(conn, &self.config.path))
@@ -150,7 +155,7 @@ impl Writer {
                     self.answer(job, Err(failure.error.clone()));
                 }
             }
-            // One of them spoiled it: each by itself, so that only that one fails.
+            // One of the requests made it fail. Each is repeated alone, so that only that one fails.
             Err(failure) => {
                 let mut failed = Some(failure).filter(|_| group.len() == 1);
                 for job in group {
@@ -161,8 +166,8 @@ impl Writer {
         }
     }
 
-    /// One request by itself. What takes messages out of a full file may go a little beyond its limit, and gets the room
-    /// that the log takes.
+    /// Serves one request alone. If it takes messages out of a full file, it may exceed the limit a little,
+    /// and gets the space of the log.
     fn alone(&mut self, work: &Work, failed: Option<Failure>) -> Result<Answer, Failure> {
         let mut outcome = failed.map_or_else(|| self.transact_one(work), Err);
         if !work.needs_room()
@@ -178,14 +183,15 @@ impl Writer {
         }
     }
 
-    /// Ends of which one brings what may have spoiled it for all: each such end by itself, and then the claim.
+    /// Serves settlements of which one may make all fail: each that brings something alone, and then the
+    /// claim.
     fn in_parts(&mut self, endings: &[Ending], claim: Option<&Claim>) -> Result<Answer, Failure> {
         let mut outcomes = Vec::with_capacity(endings.len());
         for part in endings.chunk_by(|a, b| !a.brings_any() && !b.brings_any()) {
             match self.alone(&Work::Settle { endings: part.to_vec(), claim: None }, None) {
                 Ok(Answer::Settle(done, _)) => outcomes.extend(done),
                 Ok(_) => return Err(no_answer()),
-                // The others would wait as long, and fail too.
+                // The others would wait just as long, and fail too.
                 Err(failure) if failure.at_begin => {
                     outcomes.resize(endings.len(), Err(failure.error));
                     break;
@@ -201,7 +207,7 @@ impl Writer {
         }
     }
 
-    /// What takes messages out of a full file, with the room that is kept for that.
+    /// Serves a request that takes messages out of a full file, with the space that is reserved for that.
     fn with_reserve(&mut self, work: &Work) -> Result<Answer, Failure> {
         let failed = |error| Failure { error, at_begin: false };
         self.limit_size(true).map_err(failed)?;
@@ -219,16 +225,17 @@ impl Writer {
         self.transact(&[work])?.pop().ok_or_else(no_answer)
     }
 
-    /// Does everything in one transaction. Only after its commit is anybody answered or woken.
+    /// Serves all requests in one transaction. Nobody is answered or woken before its commit.
     fn transact(&mut self, works: &[&Work]) -> Result<Vec<Answer>, Failure> {
         let (answers, hints) = self.attempt(works).inspect_err(|_| self.roll_back())?;
-        // Looked at after the commit: what is acknowledged was in the file that has the name, not in one that had it.
+        // Checked after the commit: what is acknowledged was in the file that has this name, not in one that
+        // had it before.
         self.look().map_err(|error| Failure { error, at_begin: true })?;
         hints.give(&self.waiters);
         Ok(answers)
     }
 
-    /// Fails if the path leads to another file by now than the one that is written to.
+    /// Fails if the path no longer leads to the file that is being written.
     fn look(&self) -> Result<()> {
         self.config.identity.look(&self.config.path)
     }
@@ -256,7 +263,8 @@ impl Writer {
         Ok(conn)
     }
 
-    /// SQLite may have rolled back by itself. Where it cannot be brought to a known state, begin afresh.
+    /// Rolls back. SQLite may have done so by itself. If that fails, the connection is dropped and a new one
+    /// is opened later.
     fn roll_back(&mut self) {
         self.parts.clear();
         let rolled_back = |conn: &Connection| conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok();
@@ -280,8 +288,9 @@ fn no_answer() -> Failure {
     Failure { error: ERRORS.error(ErrorKind::Internal, "the writer gave no answer"), at_begin: false }
 }
 
-/// The first request and those that wait behind it. Those just answered (`last`) are about to ask again: a moment is spent
-/// on letting them come along, which costs far less than another commit. A lone caller does not wait.
+/// Collects the first request and those queued behind it. The callers just answered (`last` of them) are
+/// likely to ask again at once: waiting a moment for them costs far less than another commit. A lone caller
+/// does not wait.
 fn gather(first: Job, jobs: &mut mpsc::Receiver<Job>, last: usize) -> Vec<Job> {
     let mut bytes = first.work.bytes();
     let mut group = vec![first];

@@ -1,4 +1,4 @@
-//! Many entries in full requests: ten at a time for each queue, concurrently. Each entry gets its own answer.
+//! Many entries in full requests: ten at a time for each queue, concurrently. Each entry gets its own result.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl Inner {
-    /// One answer per entry, in order.
+    /// Sends entries. Returns one result per entry, in order.
     pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(LevelQueue, E)>) -> Entries {
         let mut answers: Vec<Option<Result<(), Refused>>> = entries.iter().map(|_| None).collect();
         let in_turn = has_groups(&entries);
@@ -34,8 +34,8 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
     }
 
-    /// Sends one request after the other. If a member of a group fails and can be repeated, its followers are not sent, so that
-    /// they do not overtake it.
+    /// Sends one request after the other. If a member of a group fails with an error after which it may be
+    /// repeated, its followers are not sent, so that they do not overtake it.
     async fn request_in_turn<E: Entry>(&self, batches: Vec<Batch<E>>) -> Vec<(Entries, Vec<usize>)> {
         let mut answered = Vec::with_capacity(batches.len());
         let mut stopped: HashSet<(LevelQueue, String)> = HashSet::new();
@@ -77,7 +77,7 @@ impl Inner {
                 return answers;
             }
             Ok(None) => Refused::NoQueue,
-            // Finding or creating a queue does nothing to the entries.
+            // A failure to find or create the queue does not affect the entries.
             Err(error) => error.repeatable().into(),
         };
         entries.iter().map(|_| Err(refused.clone())).collect()
@@ -90,7 +90,7 @@ fn has_groups<E: Entry>(entries: &[(LevelQueue, E)]) -> bool {
     !entries.iter().filter_map(|(_, entry)| entry.group()).all(|group| seen.insert(group))
 }
 
-/// Entries of one queue that share a request, and the positions of their answers.
+/// Entries of one queue that share a request, with the indexes of their results.
 struct Batch<E> {
     level_queue: LevelQueue,
     indexes: Vec<usize>,
@@ -99,7 +99,7 @@ struct Batch<E> {
 }
 
 impl<E: Entry> Batch<E> {
-    /// The batch without the members of these groups, and the positions of the answers of those.
+    /// Returns the batch without the members of these groups, and the indexes of their results.
     fn without(self, stopped: &HashSet<(LevelQueue, String)>) -> (Self, Vec<usize>) {
         let Self { level_queue, indexes, entries, bytes } = self;
         let is_behind = |(_, entry): &(usize, E)| {
@@ -114,7 +114,7 @@ impl<E: Entry> Batch<E> {
     }
 }
 
-/// Whether the caller may repeat it: then no follower of its group may overtake it.
+/// Whether the caller may repeat the entry. Then no follower of its group may overtake it.
 fn is_to_be_repeated(answer: &Result<(), Refused>) -> bool {
     match answer {
         Ok(()) | Err(Refused::NotHeld) => false,
@@ -128,7 +128,7 @@ fn behind_failed() -> Refused {
     ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
 }
 
-/// Splits entries into full batches; each queue keeps its order.
+/// Splits entries into full batches. Each queue keeps its order.
 fn batches<E: Entry>(entries: Vec<(LevelQueue, E)>, max_bytes: u64) -> Vec<Batch<E>> {
     let mut full = Vec::new();
     let mut open: HashMap<LevelQueue, Batch<E>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What this backend can do.
+//! What this backend declares about itself.
 
 use std::time::Duration;
 
@@ -12,33 +12,34 @@ use crate::config::Config;
 use crate::limits::{LEASE, MAX_DELAY, RETENTION};
 use crate::record;
 
-/// The longest delay on a FIFO queue, where a message can only be made invisible; leaves an hour for processing it.
+/// The longest delay on a FIFO queue, where a message can only be made invisible. It leaves an hour for
+/// processing the message.
 const MAX_FIFO_POSTPONE: Duration = Duration::from_hours(11);
 /// The most messages or settlements in one call: ten full requests at once.
 const BATCH: usize = 100;
-/// The most bytes in one call, as much as a few full requests.
+/// The most bytes in one call: as much as a few full requests.
 const BATCH_BYTES: u64 = 8 * 1024 * 1024;
-/// One request brings at most this many messages of a group besides the first.
+/// How many messages of a group one request brings besides the first, at most.
 const GROUP_OVERFETCH: u32 = 9;
-/// Concurrent single pushes or settlements, which are joined here by queue.
+/// The most concurrent single pushes or settlements, which this crate joins by queue.
 const SINGLES: usize = 4096;
-/// How late anything timed may be, because of whole seconds and the server's own delays.
+/// How late anything timed may be because of whole seconds and the server's own delays.
 const SLACK: Duration = Duration::from_millis(1500);
-/// From a push to the answer of a long poll.
+/// The time from a push to the answer of a long poll.
 const WAKE_LATENCY: Duration = Duration::from_secs(1);
 /// How old the server's counts may be.
 const STALENESS: Duration = Duration::from_mins(1);
 
-/// How long a FIFO queue remembers deduplication ids, which is the service's own rule.
+/// How long a FIFO queue remembers deduplication ids, which is a rule of the service.
 const DEDUP_WINDOW: Duration = Duration::from_mins(5);
 
-/// How many messages a pull may hold for a moment beyond its limit: one of each level below those that it returns, on one level
-/// what a long poll brings too late, and on a FIFO queue the followers in a group.
+/// How many messages a pull may hold for a moment beyond its limit: one of each level below those that it
+/// returns; with one level, what a long poll brings too late; and on a FIFO queue, the followers in a group.
 fn overfetch(config: &Config) -> u32 {
     if config.fifo { GROUP_OVERFETCH } else { u32::from(config.levels.saturating_sub(1)).max(1) }
 }
 
-/// The capabilities with this configuration.
+/// Returns the capabilities with this configuration.
 pub(crate) fn capabilities(config: &Config) -> Capabilities {
     let fifo = config.fifo;
     let delay = |max| Some(DelayCapability { max, granularity: Duration::from_secs(1) });

@@ -1,7 +1,8 @@
-//! The server's clock, as far as its answers tell.
+//! The server's clock, as revealed by its answers.
 //!
-//! An answer with a time bounds the clock from both sides: that time had been reached when the answer arrived, and the next tick
-//! had not been reached when the request was sent. Together, many answers leave little room between the bounds.
+//! An answer with a time limits the clock from both sides: the time had been reached when the answer arrived,
+//! and the next tick had not been reached when the request was sent. Together, many answers leave little room
+//! between the bounds.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,7 +18,7 @@ pub(crate) const HEADER_GRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     bounds: Mutex<Option<Bounds>>,
-    /// Used until the server has told a time.
+    /// Used until the server has sent a time.
     local: Clock,
 }
 
@@ -35,7 +36,8 @@ impl Bounds {
         Self { earliest: self.earliest + since, latest: self.latest + since, at: now }
     }
 
-    /// The overlap of both bounds at the same moment. If there is none, a clock was set, and only the new bounds are valid.
+    /// Returns the overlap of both bounds at the same moment. If there is none, a clock was set, and only the
+    /// new bounds are valid.
     fn narrowed(self, observed: Self) -> Self {
         let (earliest, latest) = (self.earliest.max(observed.earliest), self.latest.min(observed.latest));
         if earliest <= latest { Self { earliest, latest, at: observed.at } } else { observed }
@@ -57,17 +59,17 @@ impl ServerClock {
         *known = Some(known.map_or(observed, |known| known.at(at).narrowed(observed)));
     }
 
-    /// The earliest time that it may be: for what must not come early.
+    /// The earliest time that it may be, for whatever must not be early.
     pub(crate) fn earliest(&self) -> SystemTime {
         self.now().map_or_else(|| self.local.wall(), |bounds| bounds.earliest)
     }
 
-    /// The latest time that it may be: for ages, which must not be too low.
+    /// The latest time that it may be, for ages, which must not be too low.
     pub(crate) fn latest(&self) -> SystemTime {
         self.now().map_or_else(|| self.local.wall(), |bounds| bounds.latest)
     }
 
-    /// `None` until the server has told a time.
+    /// Returns `None` until the server has sent a time.
     fn now(&self) -> Option<Bounds> {
         let bounds = *self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         bounds.map(|bounds| bounds.at(Instant::now()))

@@ -34,7 +34,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Whether single entries are joined here by queue, and not by core, which keeps the order within a group.
+    /// Whether single entries are joined by queue in this crate. If not, core joins them, which keeps the
+    /// order within a group.
     pub(crate) fn joins(&self) -> bool {
         !self.fifo && !self.linger.is_zero()
     }
@@ -86,16 +87,17 @@ impl SqsBuilder {
         self
     }
 
-    /// A configuration of the AWS SDK, for everything else that it offers: an assumed role, another HTTP client. It then
-    /// determines region, endpoint, credentials and connect timeout, and it must name an HTTP client; its retries are switched
-    /// off.
+    /// A configuration of the AWS SDK, for anything else that it offers, such as an assumed role or another
+    /// HTTP client. It then determines region, endpoint, credentials and connect timeout, and it must have an
+    /// HTTP client. Its retries are switched off.
     pub fn sdk_config(mut self, config: SdkConfig) -> Self {
         self.0.sdk = Some(config);
         self
     }
 
-    /// The number of priority levels, from 1 to 10; each is a queue. All processes must use the same number. Fewer levels cost
-    /// less, because a pull asks each level above the one where it finds messages. Default: 10. URL: `levels=10`.
+    /// The number of priority levels, from 1 to 10, each of which is a queue. All processes must use the same
+    /// number. Fewer levels cost less, because a pull asks each level above the one where it finds messages.
+    /// Default: 10. URL: `levels=10`.
     pub fn levels(mut self, levels: u8) -> Self {
         self.0.levels = levels;
         self
@@ -133,20 +135,21 @@ impl SqsBuilder {
         self
     }
 
-    /// The clock of this client, for tests with a wrong one. Leases, delays and ages use the server's clock. Default: the host's.
+    /// The clock of this client, for tests with a wrong clock. Leases, delays and ages use the server's.
+    /// Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self
     }
 
-    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    /// How long opening a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.0.connect_timeout = timeout;
         self
     }
 
-    /// How long the server may take to answer one request, in addition to the wait of a poll, at most an hour. Default: 10 s.
-    /// URL: `call_timeout=10s`.
+    /// How long the server may take to answer one request, not counting the wait of a poll, at most an hour.
+    /// Default: 10 s. URL: `call_timeout=10s`.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.0.call_timeout = timeout;
         self

@@ -7,7 +7,8 @@ use crate::in_flight::whole_secs;
 /// The longest delay that the server accepts for a message.
 const MAX_SEND_DELAY_SECS: u64 = 900;
 
-/// The delay for the server in seconds, and the whole delay for the body if the server's limit is too low.
+/// Returns the delay for the server in seconds and, if the server's limit is too low, the whole delay for the
+/// body.
 pub(crate) fn delays(delay: Duration) -> (i32, u64) {
     let secs = whole_secs(delay);
     let kept = i32::try_from(secs.min(MAX_SEND_DELAY_SECS)).unwrap_or(i32::MAX);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Refused;
 use crate::fifo::FifoIds;
 
-/// The most entries in one batch: the server's limit.
+/// The most entries in one batch, which is the server's limit.
 pub(crate) const BATCH: usize = 10;
 
 /// The result of each entry of a batch.

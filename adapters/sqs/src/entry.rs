@@ -7,15 +7,15 @@ use crate::server::Server;
 
 /// An entry of a batch request.
 pub(crate) trait Entry: Send + Sync + Sized {
-    /// Whether a missing queue is created for it.
+    /// Whether a missing queue is created for the entry.
     const CREATES: bool = false;
 
-    /// Its part of the request's size.
+    /// The part of the request's size that the entry takes.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// Entries of the same group keep their order, even in different requests.
+    /// The group, if there is one. Entries of the same group keep their order, even in different requests.
     fn group(&self) -> Option<&str> {
         None
     }

@@ -1,4 +1,4 @@
-//! Errors of SQS and its client, as kind and retry class.
+//! Errors of SQS and its client, with their kinds and retry classes.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -20,10 +20,10 @@ pub(crate) fn unexpected_reply(what: &str) -> Error {
     Error::new(ErrorKind::Incompatible, format!("the server's answer lacks {what}"))
 }
 
-/// Why a request, or one entry of it, was not done.
+/// Why a request, or one entry of it, was not carried out.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
-    /// The receipt handle is not valid any more: the message is gone, or another consumer has it.
+    /// The receipt handle is no longer valid: the message is gone, or another consumer has it.
     NotHeld,
     /// The queue does not exist.
     NoQueue,
@@ -32,7 +32,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// As an error, for calls that need the queue.
+    /// Converts this to an error, for calls that need the queue.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::NotHeld => ERRORS.error(ErrorKind::Internal, "the server knows no such receipt handle"),
@@ -53,7 +53,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// Classifies the error of a request. If the answer was lost, the request may have been done.
+/// Classifies the error of a request. If the answer was lost, the request may have been carried out.
 pub(crate) fn classify<E>(cause: &SdkError<E, HttpResponse>) -> Refused
 where
     E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
@@ -92,8 +92,8 @@ where
 pub(crate) const TIMED_OUT: &str =
     "the server did not answer in time: it is not known whether the request was done";
 
-/// Classifies an error of the server, for a request or for an entry of a batch. The server's own text names what is missing or
-/// wrong; it contains no secrets.
+/// Classifies an error of the server, for a request or for an entry of a batch. The server's own text names
+/// what is missing or wrong, and contains no secrets.
 pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
     let safe = RetryClass::Safe;
     let bare = code.rsplit('.').next().unwrap_or_default();
@@ -171,7 +171,7 @@ fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| cause.downcast_ref().is_some_and(refused))
 }
 
-/// The texts of an error and its causes. The client's own error would show requests and their bodies.
+/// The texts of an error and its causes. The client's own error would reveal requests and their bodies.
 #[derive(Debug)]
 struct Causes(String);
 

@@ -18,9 +18,11 @@ pub(crate) struct FifoIds {
 }
 
 impl FifoIds {
-    /// For one push of a message. With a deduplication key that is the key's: the server drops what is pushed with it in the next five
-    /// minutes. Without, each push gets its own id, whatever the message's id: the server remembers ids even of deleted messages, and
-    /// reports a dropped duplicate as stored. Otherwise a message that comes back here, by a move or from its own handler, would be lost.
+    /// The ids for one push of a message. With a deduplication key the id is that of the key: the server
+    /// drops what is pushed with it in the next five minutes. Without a key, each push gets a new id,
+    /// whatever the message's id is. The reason is that the server remembers the ids even of deleted
+    /// messages, and reports a dropped duplicate as stored, so a message that comes back here, by a move or
+    /// from its own handler, would be lost.
     pub(crate) fn of_push(message: &MessageData) -> Self {
         let dedup = match message.options().dedup_key.as_deref() {
             Some(key) => format!("key-{}", hash(key.as_bytes())),
@@ -29,15 +31,16 @@ impl FifoIds {
         Self { group: group(message), dedup }
     }
 
-    /// For a copy of the message that the server calls `message_id`. A repeated copy gets the same id, and a copy of a copy
-    /// another one, so that none is lost. Dead letters have no groups.
+    /// The ids for a copy of the message that the server calls `message_id`. A repeated copy gets the same
+    /// id, and a copy of a copy another one, so that none is lost. Dead letters have no groups.
     pub(crate) fn of_copy(message: &MessageData, message_id: &str, is_dead: bool) -> Self {
         let group = if is_dead { own_group(message.id()) } else { group(message) };
         Self { group, dedup: format!("copy-{message_id}") }
     }
 
-    /// For a successor of the delivery with this receipt handle. If it is sent again for the same delivery it gets the same id, and is
-    /// stored once; for a later delivery, even of the same message, another one.
+    /// The ids for a successor of the delivery with this receipt handle. If the successor is sent again for
+    /// the same delivery, it gets the same id, and is stored once. For a later delivery, even of the same
+    /// message, it gets another id.
     pub(crate) fn of_successor(message: &MessageData, receipt_handle: &str) -> Self {
         let id = message.id();
         let both = [receipt_handle.as_bytes(), id.as_bytes()].concat();
@@ -45,7 +48,7 @@ impl FifoIds {
     }
 }
 
-/// The group on the server, which accepts only these characters and some signs.
+/// The group on the server, which accepts only these characters and a few signs.
 fn group(message: &MessageData) -> String {
     let Some(group) = message.options().group.as_deref() else { return own_group(message.id()) };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
@@ -64,19 +67,19 @@ fn hash(bytes: &[u8]) -> String {
     hex
 }
 
-/// The group of a message without one: its own, so that it waits for no other message.
+/// The group of a message without one: a group of its own, so that it waits for no other message.
 fn own_group(id: MessageId) -> String {
     format!("m-{id}")
 }
 
-/// What the server's group tells about a message that cannot be read.
+/// What the server's group reveals about a message that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GroupName {
     /// The message is in this group.
     Group(String),
     /// The message has no group, and this is its id.
     Alone(MessageId),
-    /// The group's name was too long, or has other characters.
+    /// The group's name is too long, or has other characters.
     Unknown,
 }
 

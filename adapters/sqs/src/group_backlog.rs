@@ -1,5 +1,6 @@
-//! Messages of a FIFO queue that were received together with the first of their message group. Nobody else can receive them while
-//! that one is in flight, so this handle holds them too, and delivers each when its turn comes.
+//! Messages of a FIFO queue that were received together with the first of their message group. Nobody else
+//! can receive them while that one is in flight. So this handle holds them too, and delivers each when its
+//! turn comes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +10,13 @@ use crate::in_flight::Claim;
 use crate::names::LevelQueue;
 use crate::received::Received;
 
-/// With this many groups, those are removed of which every lease has ended.
+/// With this many groups, those whose leases have all ended are removed.
 const FIRST_PRUNE: usize = 1024;
 
 type Group = (LevelQueue, Arc<str>);
 
-/// The messages behind the first ones that this handle holds. A request brings at most nine of them, each with a lease, so their
-/// number is bounded.
+/// The messages behind the first ones that this handle holds. Their number is bounded, since a request brings
+/// at most nine of them, each with a lease.
 #[derive(Debug, Default)]
 pub(crate) struct GroupBacklog(Mutex<State>);
 
@@ -30,7 +31,7 @@ struct State {
 pub(crate) struct NextInGroup {
     /// The new first message.
     pub(crate) next: Option<Received>,
-    /// Messages whose leases have expired meanwhile: the server delivers them again by itself.
+    /// Messages whose leases have expired meanwhile. The server delivers them again by itself.
     pub(crate) expired: Vec<Received>,
 }
 
@@ -39,8 +40,9 @@ impl GroupBacklog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds messages behind the first of their groups, in order. Returns what was held of the same groups before: those leases
-    /// have expired, or the server would not have delivered these messages.
+    /// Holds messages behind the first of their groups, in order. Returns the messages that were held for the
+    /// same groups before. Their leases have expired, since otherwise the server would not have delivered
+    /// these.
     pub(crate) fn hold(&self, backlog: Vec<Received>) -> Vec<Received> {
         let mut state = self.lock();
         if state.groups.len() >= state.prune_at.max(FIRST_PRUNE) {
@@ -61,7 +63,7 @@ impl GroupBacklog {
         expired
     }
 
-    /// The first message of a group is gone for good.
+    /// Returns what follows after the first message of a group is gone for good.
     pub(crate) fn next_after(&self, head: &Claim) -> NextInGroup {
         let Some(key) = group_of(head) else { return NextInGroup::default() };
         let mut state = self.lock();
@@ -79,7 +81,8 @@ impl GroupBacklog {
         NextInGroup { next: None, expired: next.into_iter().chain(rest).collect() }
     }
 
-    /// The first message of a group will be delivered again: all messages behind it must be released.
+    /// Returns the messages behind the first one of a group, which will be delivered again. They must be
+    /// released.
     pub(crate) fn take_group(&self, head: &Claim) -> Vec<Received> {
         let Some(key) = group_of(head) else { return Vec::new() };
         let mut state = self.lock();
@@ -95,8 +98,8 @@ impl GroupBacklog {
     }
 }
 
-/// Whether these came with `head`. Once a head is deleted, the server hands out the rest of its group, which may be here before
-/// its answer to the deletion is: that rest has a head of its own to wait for.
+/// Whether these messages came with `head`. Once a head is deleted, the server delivers the rest of its
+/// group, which may arrive before its answer to the deletion. That rest has another head to wait for.
 fn are_behind(group: &VecDeque<Received>, head: &Claim) -> bool {
     group.front().is_some_and(|first| first.claim.received_at == head.received_at)
 }

@@ -1,5 +1,5 @@
-//! The messages in flight that this handle holds. The server's own fence is weak: a late deletion may succeed. So the handle
-//! remembers when each lease ends, and settles nothing after that.
+//! The messages in flight that this handle holds. The server's own fence is weak, since a late deletion may
+//! succeed. So the handle remembers when each lease ends, and settles nothing after that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use crate::names::LevelQueue;
 
 /// With this many leases, expired ones are removed.
 const FIRST_PRUNE: usize = 1024;
-/// The bytes of a token before the receipt handle: the handle that issued it, a number, and the level.
+/// The size of a token before the receipt handle: the handle that issued it, a number, and the level.
 const HEAD_BYTES: usize = 16 + 8 + 1;
 
-/// One message in flight.
+/// A message in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) level_queue: LevelQueue,
@@ -24,22 +24,22 @@ pub(crate) struct Claim {
     pub(crate) message: MessageData,
     /// The stored envelope of a message that cannot be read, as text.
     pub(crate) stored: Option<Arc<str>>,
-    /// The server's id of it.
+    /// The server's id of the message.
     pub(crate) message_id: Arc<str>,
-    /// Its group on a FIFO queue.
+    /// The group of the message, on a FIFO queue.
     pub(crate) group: Option<Arc<str>>,
-    /// When it was pushed, by the server's clock.
+    /// When the message was pushed, by the server's clock.
     pub(crate) pushed_at: SystemTime,
-    /// Deliveries including this one.
+    /// The number of deliveries, including this one.
     pub(crate) deliveries: u32,
-    /// When the request that received it was sent.
+    /// When the request was sent that received the message.
     pub(crate) received_at: Instant,
     pub(crate) until: Instant,
-    /// Its copy is stored: only the deletion is left.
+    /// Whether its copy is stored, so that only the deletion is left.
     pub(crate) is_copied: bool,
-    /// Successors that an earlier settlement has stored: only its end was left.
+    /// Successors that an earlier settlement has stored, so that only its end was left.
     pub(crate) stored_successors: Vec<MessageId>,
-    /// A deletion was sent, and its result is not known.
+    /// Whether a deletion was sent whose result is not known.
     pub(crate) maybe_deleted: bool,
     is_settling: bool,
 }
@@ -72,12 +72,12 @@ impl Claim {
     }
 }
 
-/// What a token stands for.
+/// The lease that a token stands for.
 #[derive(Debug)]
 pub(crate) enum LeaseLookup {
     /// A valid lease of this handle, and its number.
     Held(u64, Box<Claim>),
-    /// A lease of another handle: only the server knows whether it is valid.
+    /// A lease of another handle. Only the server knows whether it is valid.
     OtherHandle(LevelQueue, String),
     /// A lease that has ended or never existed.
     Lost,
@@ -109,7 +109,7 @@ impl InFlight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds a message. The token proves its lease.
+    /// Holds a message. Returns the token, which proves its lease.
     pub(crate) fn hold(&self, claim: Claim) -> Token {
         let mut state = self.lock();
         if state.claims.len() >= state.prune_at {
@@ -163,7 +163,7 @@ impl InFlight {
         }
     }
 
-    /// The lease continues, with this change.
+    /// Ends the reservation of a lease, which continues with this change.
     pub(crate) fn unreserve(&self, number: u64, change: impl FnOnce(&mut Claim)) {
         if let Some(claim) = self.lock().claims.get_mut(&number) {
             claim.is_settling = false;
@@ -171,7 +171,7 @@ impl InFlight {
         }
     }
 
-    /// Whether the lease of this number still holds, whoever settles it.
+    /// Whether the lease of this number is still valid, whoever settles it.
     pub(crate) fn is_held(&self, number: u64) -> bool {
         let now = Instant::now();
         self.lock().claims.get(&number).is_some_and(|claim| claim.until > now)
@@ -200,7 +200,7 @@ fn read(lease: &Lease) -> Option<([u8; 16], u64, LevelQueue, String)> {
     Some((*handle, u64::from_be_bytes(*number), level_queue, receipt_handle.to_owned()))
 }
 
-/// Whole seconds, rounded up: nothing timed may come early.
+/// Converts to whole seconds. Rounds up, so that nothing timed is early.
 pub(crate) fn whole_secs(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

@@ -35,7 +35,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// The counts of all levels together.
+    /// Returns the counts of all levels together.
     async fn counts_of_levels(&self, partition: &PartitionId) -> Result<QueueCounts> {
         let levels = (0..self.config.levels)
             .map(async |level| self.counts_of_queue(&LevelQueue::new(partition, level)).await);

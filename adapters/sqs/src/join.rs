@@ -1,8 +1,9 @@
 //! Entries of many callers, joined into full requests.
 //!
-//! Core could join them only by partition, and with ten levels few requests would be full. Here they are joined by queue: as many
-//! as fill a request are sent at once, and fewer wait for a moment first. The rest of a larger call waits too, because core makes
-//! calls of two or three when that many tasks come at the same time.
+//! Core could join entries only by partition, and with ten levels few requests would be full. Here they are
+//! joined by queue: as many as fill a request are sent at once, and fewer wait for a moment first. The rest
+//! of a larger call waits too, because core makes calls of two or three if that many tasks come at the same
+//! time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +15,10 @@ use crate::entry::Entry;
 use crate::error::Refused;
 use crate::names::LevelQueue;
 
-/// Where the answer to an entry goes.
+/// The channel for the answer to an entry.
 pub(crate) type Reply = oneshot::Sender<Result<(), Refused>>;
 
-/// Concurrent requests. Each takes a connection.
+/// The most concurrent requests. Each takes a connection.
 const MAX_CONCURRENT: usize = 32;
 
 /// The waiting entries of each kind.
@@ -63,7 +64,8 @@ impl Single for Delete {
     }
 }
 
-/// The waiting entries of one kind, by queue. Each has a caller that waits for its answer, so callers bound their number.
+/// The waiting entries of one kind, by queue. Each entry has a caller that waits for the answer, so the
+/// callers bound their number.
 #[derive(Debug)]
 pub(crate) struct Joins<E>(Mutex<HashMap<LevelQueue, Group<E>>>);
 
@@ -76,19 +78,19 @@ impl<E> Default for Joins<E> {
 /// Entries that wait for the same request.
 #[derive(Debug)]
 struct Group<E> {
-    /// Distinguishes it from other groups of the same queue.
+    /// Distinguishes this group from others of the same queue.
     mark: Arc<()>,
     waiting: Vec<(E, Reply)>,
 }
 
-/// What an added entry leads to.
+/// What to do after an entry was added.
 #[derive(Debug)]
 pub(crate) enum Joined<E> {
-    /// It is the first of a group, which must be sent when its time is over.
+    /// The entry is the first of a group, which must be sent when its time is over.
     First(Arc<()>),
-    /// It is in a group that another caller sends.
+    /// The entry is in a group that another caller sends.
     Waits,
-    /// It makes a group full, which must be sent at once.
+    /// The entry completes a group, which must be sent at once.
     Full(Vec<(E, Reply)>),
 }
 

@@ -13,8 +13,8 @@ use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl Inner {
-    /// One answer per entry, in order. Entries that do not fill a request share one with entries of other callers. If the caller
-    /// goes away before an entry is sent, it is left out.
+    /// Sends entries. Returns one result per entry, in order. Entries that do not fill a request share one
+    /// with entries of other callers. An entry is left out if its caller goes away before it is sent.
     pub(crate) async fn request_joined<E: Single>(
         self: &Arc<Self>,
         entries: Vec<(LevelQueue, E)>,

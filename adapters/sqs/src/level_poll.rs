@@ -1,10 +1,11 @@
 //! Short polls of all levels, from the highest down, in few steps.
 //!
-//! Levels that had messages last time are asked one after another, each for all that there is room for. Before each of them, the
-//! levels in between are asked for one message each, concurrently, since they are mostly empty. If one of these has a message, it
-//! is asked for more before any lower level. So a higher level always goes first, no level is asked once there is enough, and a
-//! pull receives at most one surplus message for each level in between. A level that was empty again and again is watched by a
-//! long poll, and is asked only if nothing is found elsewhere.
+//! Levels that had messages last time are asked one after another, each for as many messages as there is room
+//! for. Before each of them, the levels in between are asked for one message each, concurrently, since they
+//! are mostly empty. If one of these has a message, it is asked for more before any lower level. So a higher
+//! level always goes first, no level is asked once there is enough, and a pull receives at most one surplus
+//! message for each level in between. A level that was empty many times in a row is watched by a long poll,
+//! and is asked only if nothing is found elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +21,10 @@ use crate::receive::ReceiveRequest;
 use crate::received::Received;
 use crate::shared::Inner;
 
-/// Concurrent requests for further messages of one level.
+/// The most concurrent requests for further messages of one level.
 const MAX_CONCURRENT: usize = 10;
-/// How long a thorough pull polls each level before it reports that it is empty: a request that waits asks all of the service's
-/// servers.
+/// How long a thorough pull polls each level before it reports it as empty. A request that waits asks all of
+/// the service's servers.
 const THOROUGH_WAIT_SECS: u64 = 1;
 
 /// The poll of all levels for one pull.
@@ -33,14 +34,14 @@ struct LevelPoll<'s> {
     context: &'s PullContext,
     partition: &'s PartitionId,
     found: Vec<Received>,
-    /// Watched levels that were not asked.
+    /// The watched levels that were not asked.
     skipped: Vec<u8>,
-    /// By level, the answer to a request for one message that was sent ahead; `None` if none was sent.
+    /// For each level, the answer to a request for one message that was sent ahead; `None` if none was sent.
     ahead: Vec<Option<Result<Vec<Received>>>>,
 }
 
 impl Inner {
-    /// Messages that are available now: higher levels first, lower ones only if there is room left.
+    /// Returns messages that are available now: higher levels first, lower ones only if there is room left.
     pub(crate) async fn poll_levels(
         self: &Arc<Self>,
         partition: &PartitionId,
@@ -49,7 +50,7 @@ impl Inner {
         if context.is_stopped(self) {
             return Ok(Vec::new());
         }
-        // Meanwhile nobody releases buffered messages; and those that are being released must be back first.
+        // Meanwhile buffered messages are not released, and those that are being released must be back first.
         let waiting = self.poll_states.of(partition, self.config.levels).join(context.request.max);
         drop(waiting.poll_state.releasing.lock().await);
         let _permit = tokio::select! {
@@ -66,7 +67,8 @@ impl Inner {
         Ok(found)
     }
 
-    /// The same for a thorough pull, which needs an answer from all of the service's servers: polls each level with a wait.
+    /// Does the same for a thorough pull, which needs an answer from all of the service's servers, by polling
+    /// each level with a wait.
     pub(crate) async fn poll_thoroughly(
         self: &Arc<Self>,
         partition: &PartitionId,
@@ -99,7 +101,7 @@ impl Inner {
         }
     }
 
-    /// Returns what was found, if anything; buffers surplus messages for the next pull.
+    /// Returns what was found, if anything. Buffers surplus messages for the next pull.
     fn finish_level_poll(
         self: &Arc<Self>,
         level_poll: LevelPoll<'_>,
@@ -123,7 +125,8 @@ impl LevelPoll<'_> {
     async fn run(&mut self) -> Result<()> {
         let mut below = self.inner.config.levels;
         while below > 0 && self.wants_more() {
-            // The next level that had messages; or the lowest, below which there is nothing to receive too early.
+            // The next level that had messages, or else the lowest, below which nothing can be received too
+            // early.
             let next = (0..below).rev().find(|level| self.poll_state.had_messages(*level)).unwrap_or(0);
             let (watched, between): (Vec<_>, Vec<_>) =
                 (next..below).rev().partition(|level| self.poll_state.is_watched(*level));
@@ -149,7 +152,7 @@ impl LevelPoll<'_> {
         self.poll_concurrently((0..self.inner.config.levels).rev().collect(), THOROUGH_WAIT_SECS).await
     }
 
-    /// Polls these levels, from the highest down; none of them had messages lately.
+    /// Polls these levels from the highest down. None of them had messages recently.
     async fn poll_concurrently(&mut self, levels: Vec<u8>, wait_secs: u64) -> Result<()> {
         self.poll_ahead(levels.iter().copied(), wait_secs).await;
         for level in levels {
@@ -180,7 +183,8 @@ impl LevelPoll<'_> {
         }
     }
 
-    /// Takes all that there is room for from one level: buffered messages, the answer sent ahead, and further ones.
+    /// Takes as many messages as there is room for from one level: buffered messages, the answer sent ahead,
+    /// and further ones.
     async fn poll_level(&mut self, level: u8) -> Result<()> {
         self.take_buffered(level).await;
         if self.room() == 0 {
@@ -204,8 +208,8 @@ impl LevelPoll<'_> {
         self.found.extend(self.inner.renew(buffered, self.context).await);
     }
 
-    /// Up to `room` messages of one level: one request, and if that was full, as many concurrent requests as the rest needs. Each
-    /// is billed, even if it brings nothing.
+    /// Receives up to `room` messages of one level: with one request and, if that was full, with as many
+    /// concurrent requests as the rest needs. Each request is billed, even if it brings nothing.
     async fn poll_further(&self, level: u8, room: usize) -> Result<Vec<Received>> {
         let full = self.poll_state.request_size(BATCH);
         let mut received = self.receive(level, room.min(full), 0).await?;
@@ -227,7 +231,7 @@ impl LevelPoll<'_> {
         Ok(received)
     }
 
-    /// Sends one request. A level without a queue is empty.
+    /// Sends one request. A level without a queue counts as empty.
     async fn receive(&self, level: u8, max: usize, wait_secs: u64) -> Result<Vec<Received>> {
         let (inner, lease): (_, Duration) = (self.inner, self.context.request.lease);
         let level_queue = LevelQueue::new(self.partition, level);

@@ -1,4 +1,4 @@
-//! The Amazon SQS backend of anyqueue: standard queues, or FIFO queues with groups, at the price of few requests.
+//! The Amazon SQS backend of anyqueue: standard queues, or FIFO queues with groups, using few requests.
 //!
 //! ```no_run
 //! use anyqueue::{MessageData, Queue};
@@ -37,16 +37,18 @@
 //! | pause | a queue has no such state |
 //! | settling and pulling in one round trip | each is a request of its own |
 //!
-//! Fencing is as strong as a client can make it: a handle remembers when each of its leases ends, and after that it sends nothing to the
-//! server, but returns `Lost`. Only the time that a request is on its way remains.
+//! Fencing is as strong as a client can make it: a handle remembers when each of its leases ends. After that
+//! it sends nothing to the server, but returns `Lost`. A gap remains only while a request is on its way.
 //!
 //! # FIFO queues
-//! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are kept: one member at a time, in
-//! push order. A message without a group is a group of its own. Nobody else can receive a message under a valid lease. A push whose
-//! answer is lost may be stored. A message that is pushed again later, by a move or by its own handler, counts as another message, even
-//! within the five minutes for which the service remembers deduplication ids; only a successor that the same delivery brings again is the
-//! same. If an entry of a batch fails, later entries of its group that were not sent yet are not sent before it. If later entries of the
-//! same request were stored, the caller must push the failed one again, behind them. The differences:
+//! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are
+//! kept: one member at a time, in push order. A message without a group is a group of its own. Nobody else
+//! can receive a message under a valid lease. If the answer to a push is lost, it may have been stored. A
+//! message that is pushed again later, by a move or by its own handler, counts as another message, even
+//! within the five minutes for which the service remembers deduplication ids; only a successor that the same
+//! delivery brings again is the same. If an entry of a batch fails, later entries of its group that were not
+//! sent yet are not sent before it. If later entries of the same request were stored, the caller must push
+//! the failed one again, behind them. The differences:
 //!
 //! | not offered | because of the service |
 //! |---|---|
@@ -58,10 +60,12 @@
 //! | new headers, and delays beyond eleven hours, at a postponement | the message must hold up its group, so it cannot be a copy: it is only made invisible, for at most twelve hours from its receive |
 //! | redrive by the service | dead letters do not hold each other up, so they have left their groups |
 //!
-//! The service delivers several messages of a group together. This handle holds those behind the first one, since nobody else could
-//! receive them, and delivers each to its next pulls when the one before it is gone. If the first one is released, or their lease ends,
-//! they are released too; other processes count that as a delivery of each. After that, messages are received one at a time for a minute.
-//! A FIFO queue allows 300 requests a second of each kind, unless its high throughput mode is enabled, which can be done at any time.
+//! The service delivers several messages of a group together. This handle holds those behind the first one,
+//! since nobody else could receive them, and delivers each to one of its next pulls when the one before it is
+//! gone. If the first one is released, or their lease ends, they are released too; other processes count that
+//! as a delivery of each. After that, messages are received one at a time for a minute. A FIFO queue allows
+//! 300 requests a second of each kind, unless its high throughput mode is enabled, which can be done at any
+//! time.
 //!
 //! # Set-up
 //! Credentials come from the standard chain of the AWS SDK, or for emulators from the URL. A handle that creates its queues needs
@@ -72,7 +76,8 @@
 //! level. [`SqsQueue::start_redrive`] lets the service move dead letters back; it needs `sqs:StartMessageMoveTask`.
 //!
 //! # By URL
-//! `sqs://REGION/PREFIX?levels=3`: the region, and what the names of all queues begin with. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//! `sqs://REGION/PREFIX?levels=3`: the region, and what the names of all queues begin with. To
+//! open queues by URL, add [`backend`] to a [`Registry`](anyqueue::Registry).
 //!
 //! | option | without it | is |
 //! |---|---|---|
@@ -86,43 +91,50 @@
 //! | `call_timeout` | 10s | how long the server may take to answer one request, beyond a wait |
 //!
 //! # Limits
-//! 1 MiB per body, of which a payload takes four thirds of its size; leases from one second to twelve hours; delays up to seven days, half
-//! of the service's retention.
+//! At most 1 MiB per body, of which a payload takes four thirds of its size; leases from one second to twelve
+//! hours; delays up to seven days, half of the service's retention.
 //!
 //! # Cost
-//! Pushes and settlements of all callers share requests: ten entries of one queue are sent at once, and fewer wait for others up to 10 ms
-//! ([`linger`](SqsBuilder::linger)). So under load an application that pushes and settles one at a time pays about as much as one that
-//! works in batches, 0.3 requests per message, even if messages of several levels are mixed. A pull costs at least one request, and one
-//! more for each level that it polls in vain: pull many messages at once. A worker pulls as many as it has free slots, so give it forty
-//! or more if there are many messages; with eight it takes twice as many requests. Unused levels cost little: a poll of up to twenty
-//! seconds each. A stream asks for more when a quarter of its window is free: make that a multiple of ten.
-//! [`SqsQueue::requests`] counts the requests.
+//! The pushes and settlements of all callers share requests: ten entries of one queue are sent at once, and
+//! fewer wait up to 10 ms for others ([`linger`](SqsBuilder::linger)). So under load an application that
+//! pushes and settles one at a time pays about as much as one that works in batches, 0.3 requests per
+//! message, even if messages of several levels are mixed. A pull costs at least one request, and one more for
+//! each level that it polls in vain, so pull many messages at once. A worker pulls as many as it has free
+//! slots, so give it forty or more if there are many messages; with eight it takes twice as many requests.
+//! Unused levels cost little: each takes one poll of up to twenty seconds at a time. A stream asks for more
+//! when a quarter of its window is free; make that a multiple of ten. [`SqsQueue::requests`] counts the
+//! requests.
 //!
 //! # Ages
-//! At the first delivery, the service tells a message's age to the millisecond. At later ones it is computed from what answers tell
-//! about the service's clock. It is then never too low, and too high by at most a second plus the time of a request; usually by a few
-//! milliseconds.
+//! At the first delivery, the service reports a message's age to the millisecond. At later deliveries the age
+//! is computed from what answers reveal about the service's clock. It is then never too low, and too high by
+//! at most a second plus the time of a request; usually by a few milliseconds.
 //!
 //! # How it works
-//! Each priority level of a partition, and of its dead letters, is a queue: `jobs_p0-mail` is the lowest level of `mail` with the prefix
-//! `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too long end with a hash. URLs are asked from the service,
-//! and asked again when it says that a queue does not exist.
+//! Each priority level of a partition, and of its dead letters, is a queue: `jobs_p0-mail` is the lowest
+//! level of `mail` with the prefix `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too
+//! long end with a hash. The handle asks the service for the URL of a queue, and asks again when the service
+//! says that the queue does not exist.
 //!
-//! A pull polls the levels from the highest down until it has enough. Levels that had messages last time are asked one after another,
-//! each for all that there is room for; the levels in between are asked before them, for one message each and concurrently. So a pull
-//! takes few round trips, not one for each level, a higher level always goes first, and nothing is received from a lower level while
-//! higher ones fill the request. Surplus messages, at most one for each level that was empty before, go to the next pull within a quarter
-//! of a second, or are released. The service counts that as a delivery; this handle does not, but others do.
+//! A pull polls the levels from the highest down until it has enough. Levels that had messages last time are
+//! asked one after another, each for as many messages as there is room for. The levels in between are asked
+//! before them, for one message each and concurrently. So a pull takes few round trips, not one for each
+//! level; a higher level always goes first; and nothing is received from a lower level while higher ones fill
+//! the request. Surplus messages, at most one for each level that was empty before, go to the next pull
+//! within a quarter of a second, or are released. The service counts that as a delivery; this handle does
+//! not, but others do.
 //!
-//! A level that was empty eight times in a row is not asked by each pull any more, because that costs. Instead a long poll for one
-//! message watches it, as long as pulls find enough elsewhere. A message that is pushed there goes first as soon as the poll brings it,
-//! which the service does at once. A level without a queue counts as empty. If queues are not created, a watched level is looked up again
-//! when its poll would end, or when nothing is found elsewhere.
+//! A level that was empty eight times in a row is no longer asked by each pull, because that costs money.
+//! Instead a long poll for one message watches it, as long as pulls find enough elsewhere. A message that is
+//! pushed there goes first as soon as the poll brings it, which the service does at once. A level without a
+//! queue counts as empty. If the handle does not create queues, a watched level is looked up again when its
+//! poll would end, or when nothing is found elsewhere.
 //!
-//! If all levels are empty, a pull that waits starts a long poll at each level at the same time, so that neither waiting nor waking
-//! depends on the number of levels. A poll is never cancelled, because its messages would be lost until their leases end: what it brings
-//! when no pull waits any more goes to the next pull or is released in the same way. Polls start with one second and become longer the
-//! longer pulls wait, up to twenty seconds.
+//! If all levels are empty, a pull that waits starts a long poll at each level at the same time, so that
+//! neither waiting nor waking depends on the number of levels. A poll is never cancelled, because its
+//! messages would be lost until their leases end. If no pull waits any more, what it brings goes to the next
+//! pull, or is released in the same way. Polls start with one second and become longer the longer pulls wait,
+//! up to twenty seconds.
 //!
 //! | status | is done by |
 //! |---|---|
@@ -133,21 +145,24 @@
 //! | dead, moved, redriven | a copy in the other queue, then deletion; if only the deletion fails, no second copy is made |
 //! | any, with successors | the successors are sent together with the copy, if there is one, then as above; if only the rest fails, nothing is sent again |
 //!
-//! Successors take `SendMessageBatch`, one request more for ten. If the lease ends before the delivery does, the settlement is an error and
-//! not `Lost`, as they are stored; nothing is deleted then. A lease of another handle brings none, because nobody here knows whether it holds.
-//! If the answer about a successor is lost, a standard queue may store it twice (`MayDuplicate`). On a FIFO queue it has a deduplication id of
-//! its delivery and its own, so the service stores it once, if it is sent again within five minutes.
+//! Successors take `SendMessageBatch`, one additional request for ten. If the lease ends before the delivery
+//! does, the settlement is an error and not `Lost`, because the successors are stored; nothing is deleted
+//! then. A lease of another handle cannot bring successors, because this handle does not know whether it is
+//! valid. If the answer about a successor is lost, a standard queue may store it twice (`MayDuplicate`). On a
+//! FIFO queue its deduplication id is made from its delivery and its own id, so the service stores it once,
+//! if it is sent again within five minutes.
 //!
-//! A delay beyond the service's fifteen minutes is stored in the message: a handle that receives it early postpones it again, for up to
-//! twelve hours at a time. To the service, postponed messages are in flight, like held ones, and a queue with about 120 000 messages in
-//! flight delivers no more. So a handle postpones at most 10 000 messages of a queue this way; beyond that it sends a copy with a delay,
-//! which costs two requests for ten messages instead of one, every fifteen minutes. On a FIFO queue only a visibility timeout keeps a group
-//! together, so there is no such limit there.
+//! A delay beyond the service's fifteen minutes is stored in the message. A handle that receives it early
+//! postpones it again, for up to twelve hours at a time. To the service, postponed messages are in flight,
+//! like held ones, and a queue with about 120 000 messages in flight delivers no more. So a handle postpones
+//! at most 10 000 messages of a queue in this way. Beyond that it sends a copy with a delay, which costs two
+//! requests for ten messages instead of one, every fifteen minutes. On a FIFO queue only a visibility timeout
+//! keeps a group together, so there is no such limit there.
 //!
 //! # Tested
-//! With the emulator ministack 1.5.33, which treats a stale receipt handle as an error, and with a layer that answers as the service does
-//! where that differs. Amazon SQS itself and other emulators are untested. The emulator has no `StartMessageMoveTask`: the request
-//! was tested, what the service does with it was not.
+//! With the emulator ministack 1.5.33, which treats a stale receipt handle as an error, and with a layer that
+//! answers as the service does where that differs. Amazon SQS itself and other emulators are untested. The
+//! emulator has no `StartMessageMoveTask`: the request was tested, but not what the service does with it.
 
 mod backend;
 mod batch;

@@ -1,4 +1,4 @@
-//! Limits that are declared.
+//! The limits that the backend declares.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use anyqueue::adapter::{LeaseCapability, LeaseKind};
 
 /// The server's longest visibility timeout.
 pub(crate) const MAX_LEASE: Duration = Duration::from_hours(12);
-/// The server counts visibility timeouts in seconds, and hides a message for no longer in all than by one of them.
+/// The server counts visibility timeouts in whole seconds, and hides a message in total for no longer than
+/// the longest one.
 pub(crate) const LEASE: LeaseCapability = LeaseCapability {
     kind: LeaseKind::Timed,
     min: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! What is heard of every answer, whatever it was an answer to.
+//! What every answer is observed for, whatever the request was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ impl Storable for Asked {
     type Storer = StoreReplace<Self>;
 }
 
-/// Hears what time it is at the server, and counts requests.
+/// Observes the server's time in its answers, and counts requests.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) clock: Arc<ServerClock>,

@@ -1,4 +1,4 @@
-//! Names of queues on the server.
+//! The names of queues on the server.
 
 use std::fmt::Write;
 
@@ -25,11 +25,11 @@ impl LevelQueue {
     }
 }
 
-/// The names of one prefix.
+/// The names for one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
-    /// The names of FIFO queues must end like this.
+    /// The required suffix for the names of FIFO queues.
     end: &'static str,
 }
 
@@ -51,7 +51,7 @@ impl Names {
         format!("{readable}_h{}{end}", hash(&full))
     }
 
-    /// A queue that does not exist: asking for it tells whether the server answers.
+    /// The name of a queue that does not exist. Asking for it reveals whether the server answers.
     pub(crate) fn nonexistent(&self) -> String {
         format!("{}_n", escaped(&self.prefix).chars().take(MAX_NAME_CHARS / 2).collect::<String>())
     }

@@ -1,4 +1,5 @@
-//! The pulls that wait for messages of a partition, their long polls, and messages that are buffered for later pulls.
+//! The pulls that wait for messages of a partition, their long polls, and messages that are buffered for
+//! later pulls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,19 +10,19 @@ use tokio::sync::Notify;
 
 use crate::received::Received;
 
-/// A poll lasts at most this share of the time that was waited before. A poll must not be cancelled, so one that nobody waits for
-/// any more soon ends.
+/// A poll lasts at most this share of the time that pulls waited before. A poll must not be cancelled, so one
+/// that no pull waits for any more should end soon.
 const WAIT_SHARE: u64 = 8;
 /// The longest poll that the server allows.
 const LONGEST_POLL_SECS: u64 = 20;
 /// How long a waiting pull may keep buffered messages from being released.
 const MAX_BUFFERED_FOR: Duration = Duration::from_millis(1200);
 
-/// A level that was empty this often in a row is watched by a long poll while other levels have messages, and not asked by each
-/// pull.
+/// A level that was empty this many times in a row is watched by a long poll while other levels have
+/// messages, and is not asked by each pull.
 const WATCH_AFTER: u32 = 8;
 
-/// How long messages are received one at a time, after several of a group had to be released together.
+/// How long messages are received one at a time after several of a group had to be released together.
 const ONE_AT_A_TIME_FOR: Duration = Duration::from_mins(1);
 
 /// The states of partitions that are polled.
@@ -29,10 +30,10 @@ const ONE_AT_A_TIME_FOR: Duration = Duration::from_mins(1);
 pub(crate) struct PollStates(Mutex<HashMap<PartitionId, Arc<PollState>>>);
 
 impl PollStates {
-    /// The state of a partition; made if there is none.
+    /// Returns the state of a partition. Creates it if there is none.
     pub(crate) fn of(&self, partition: &PartitionId, levels: u8) -> Arc<PollState> {
         let mut poll_states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // While this lock is held, nobody else can get a state.
+        // While this lock is held, nobody else can obtain a state.
         if poll_states.len() > 64 && !poll_states.contains_key(partition) {
             poll_states
                 .retain(|_, poll_state| Arc::strong_count(poll_state) > 1 || !poll_state.lock().is_idle());
@@ -45,9 +46,10 @@ impl PollStates {
 #[derive(Debug)]
 pub(crate) struct PollState {
     state: Mutex<State>,
-    /// Notified when messages came, something failed, or a poll ended.
+    /// Notified when messages came, a request failed, or a poll ended.
     pub(crate) changed: Notify,
-    /// Held while messages are released. A message on its way back is at no level, so those below it would seem to be the first.
+    /// Held while messages are released. A message on its way back is at no level, so those below it would
+    /// seem to be the first.
     pub(crate) releasing: tokio::sync::Mutex<()>,
 }
 
@@ -60,13 +62,14 @@ struct State {
     levels: Vec<Level>,
     /// When the last pull came.
     pulled: Instant,
-    /// Set when several messages of a group had to be released together. Until then messages are received one at a time.
+    /// Set after several messages of a group had to be released together. Until then messages are received
+    /// one at a time.
     one_at_a_time_until: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Level {
-    /// When the poll under way ends by itself.
+    /// When the poll in progress ends by itself.
     poll_ends: Option<Instant>,
     /// How long pulls have been waiting without a break.
     waited_secs: u64,
@@ -78,7 +81,8 @@ struct Level {
 }
 
 impl Level {
-    /// Whether a poll would bring its messages. A poll that should have ended proves nothing any more.
+    /// Whether a poll in progress would bring its messages. A poll that should have ended already proves
+    /// nothing.
     fn is_watched(&self, now: Instant) -> bool {
         self.empty_answers >= WATCH_AFTER && self.poll_ends.is_some_and(|ends| now < ends)
     }
@@ -134,7 +138,7 @@ impl PollState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for up to `max` messages, until the returned value is dropped.
+    /// Registers a pull that waits for up to `max` messages, until the returned value is dropped.
     pub(crate) fn join(self: &Arc<Self>, max: usize) -> Waiting {
         let mut state = self.lock();
         state.wanted += max;
@@ -147,7 +151,7 @@ impl PollState {
         self.lock().level(level).is_some_and(|level| level.had_messages)
     }
 
-    /// Whether a poll is under way that would have brought a level's messages.
+    /// Whether a poll is in progress that would have brought a level's messages.
     pub(crate) fn is_watched(&self, level: u8) -> bool {
         self.lock().level(level).is_some_and(|level| level.is_watched(Instant::now()))
     }
@@ -159,12 +163,12 @@ impl PollState {
         }
     }
 
-    /// Several messages of a group were received together and had to be released.
+    /// Records that several messages of a group were received together and had to be released.
     pub(crate) fn receive_one_at_a_time(&self) {
         self.lock().one_at_a_time_until = Some(Instant::now() + ONE_AT_A_TIME_FOR);
     }
 
-    /// How many messages to request at once, at most `most`.
+    /// Returns how many messages to request at once, at most `most`.
     pub(crate) fn request_size(&self, most: usize) -> usize {
         let is_one_at_a_time = self.lock().one_at_a_time_until.is_some_and(|until| Instant::now() < until);
         if is_one_at_a_time { 1 } else { most }
@@ -191,7 +195,7 @@ impl PollState {
         level.buffered.drain(..count).collect()
     }
 
-    /// Marks polls as under way at all levels without one. The caller must start them.
+    /// Marks polls as in progress at all levels without one. The caller must start them.
     pub(crate) fn start_polls(&self, longest_secs: u64) -> Vec<LongPoll> {
         let mut state = self.lock();
         // All polls together bring at most one message per level more than wanted.
@@ -199,17 +203,17 @@ impl PollState {
         begin_polls(&mut state, max, longest_secs, |_| true)
     }
 
-    /// The same, only at levels that were empty for long, for one message each.
+    /// Does the same only at levels that were empty many times in a row, for one message each.
     pub(crate) fn start_watches(&self, longest_secs: u64) -> Vec<LongPoll> {
         begin_polls(&mut self.lock(), 1, longest_secs, |level| level.empty_answers >= WATCH_AFTER)
     }
 
-    /// When the last poll under way ends by itself.
+    /// Returns when the last poll in progress ends by itself.
     pub(crate) fn polls_end(&self) -> Option<Instant> {
         self.lock().levels.iter().filter_map(|level| level.poll_ends).max()
     }
 
-    /// A poll ended. Its messages are buffered for the next pull.
+    /// Records that a poll ended. Its messages are buffered for the next pull.
     pub(crate) fn finish_poll(&self, poll: LongPoll, answer: Result<Vec<Received>, Error>) {
         let LongPoll { level, wait_secs, .. } = poll;
         let mut state = self.lock();
@@ -238,7 +242,8 @@ impl PollState {
         self.changed.notify_waiters();
     }
 
-    /// Removes messages that were buffered before this moment, if no pull is about to take them. `None`: a pull is, so try again.
+    /// Removes messages that were buffered before this moment. Returns `None` if a pull is about to take
+    /// them, in which case the caller must try again.
     pub(crate) fn take_unwanted(&self, before: Instant) -> Option<Vec<Received>> {
         let mut state = self.lock();
         let is_old = |received: &&Received| received.arrived <= before;

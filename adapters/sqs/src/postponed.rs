@@ -1,5 +1,5 @@
-//! How many messages of each queue this handle has postponed by a visibility timeout. The service counts them as in flight, and
-//! delivers no more messages of a queue with about 120 000 in flight.
+//! How many messages of each queue this handle has postponed by a visibility timeout. The service counts them
+//! as in flight, and delivers no more messages from a queue with about 120 000 in flight.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) const MAX_POSTPONED: u32 = 10_000;
 /// Ends are counted by the minute, so a queue needs at most 720 numbers.
 const GRAIN_SECS: u64 = 60;
 
-/// Counts by queue and by the minute when they end.
+/// Counts of postponed messages, by queue and by the minute in which the postponement ends.
 #[derive(Debug)]
 pub(crate) struct PostponedCounts {
     since: Instant,
@@ -27,7 +27,8 @@ impl Default for PostponedCounts {
 }
 
 impl PostponedCounts {
-    /// Counts one more message of this queue, if there is room for it.
+    /// Counts one more message of this queue. Returns `false`, without counting it, if there is no room for
+    /// it.
     pub(crate) fn add(&self, level_queue: &LevelQueue, duration: Duration) -> bool {
         let now = self.since.elapsed();
         let mut queues = self.ends.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,10 +19,11 @@ use crate::shared::Inner;
 
 /// How long surplus messages of a poll are buffered for this handle's next pull before they are released.
 const BUFFERED_FOR: Duration = Duration::from_millis(250);
-/// How much longer than its wait a pull waits for a poll that is about to end: polls last whole seconds.
+/// How much longer than its wait a pull waits for a poll that is about to end, since polls last whole
+/// seconds.
 const LAST_POLL: Duration = Duration::from_millis(1300);
 
-/// The longest wait, so that times can be added.
+/// The longest wait. It is limited so that times can be added.
 const LONGEST_WAIT: Duration = Duration::from_hours(365 * 24);
 
 /// The request of a pull, and when it started.
@@ -55,7 +56,7 @@ impl PullQueueStorage for SqsQueue {
         self.extend_all(extensions).await
     }
 
-    /// Settles, then pulls: the service has no request for both.
+    /// Settles, then pulls, since the service has no request for both.
     async fn exchange(
         &self,
         settlements: &[Settlement],
@@ -92,7 +93,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// Waits until messages come, the time is over, or the pull is stopped.
+    /// Waits until messages come, the wait is over, or the pull is stopped.
     async fn wait(self: &Arc<Self>, partition: &PartitionId, context: &PullContext) -> Result<Vec<Received>> {
         let request = &context.request;
         let deadline = context.started + request.wait;
@@ -126,7 +127,7 @@ impl Inner {
         }
     }
 
-    /// What long polls have brought, highest level first.
+    /// Takes what long polls have brought, highest level first.
     async fn take_waited(&self, poll_state: &PollState, context: &PullContext) -> Vec<Received> {
         let mut buffered = Vec::new();
         for level in (0..self.config.levels).rev() {
@@ -147,7 +148,8 @@ impl Inner {
         self.poll_all(&waiting.poll_state, waiting.poll_state.start_polls(longest), partition, lease);
     }
 
-    /// Starts long polls for one message at each level that was empty for long, so that pulls need not ask these levels.
+    /// Starts long polls for one message at each level that was empty many times in a row, so that pulls need
+    /// not ask these levels.
     pub(crate) fn watch(
         self: &Arc<Self>,
         poll_state: &Arc<PollState>,
@@ -173,7 +175,8 @@ impl Inner {
         }
     }
 
-    /// One long poll, never cancelled. Its messages are buffered for a pull, or released if none takes them in time.
+    /// Runs one long poll, which is never cancelled. Its messages are buffered for a pull, or released if
+    /// none takes them in time.
     async fn poll(&self, poll_state: &PollState, level_queue: &LevelQueue, poll: LongPoll, lease: Duration) {
         let answer = self.poll_once(poll_state, level_queue, poll, lease).await;
         let brought = answer.as_ref().is_ok_and(|received| !received.is_empty());
@@ -193,7 +196,7 @@ impl Inner {
         self.long_polls.spawn(async move { inner.release_unwanted(&poll_state).await });
     }
 
-    /// Releases what is buffered now, unless a pull takes it in time.
+    /// Releases the messages that are buffered now, unless a pull takes them in time.
     async fn release_unwanted(&self, poll_state: &PollState) {
         let buffered_at = Instant::now();
         loop {
@@ -215,7 +218,7 @@ impl Inner {
         poll: LongPoll,
         lease: Duration,
     ) -> Result<Vec<Received>> {
-        // Bounds the connections, however many partitions are waited for.
+        // Limits the number of connections, however many partitions are waited for.
         let _permit = self.long_poll_permits.acquire().await;
         let url = if self.queues.creates_missing() {
             Some(self.queues.find_or_create(&self.server, level_queue).await?)
@@ -235,8 +238,8 @@ impl Inner {
         .await
     }
 
-    /// Renews messages that were received before this pull began, or that have lost much of their lease. Those that cannot be
-    /// renewed are delivered again when their leases end.
+    /// Renews messages that were received before this pull began, or that have lost much of their lease.
+    /// Messages that cannot be renewed are delivered again when their leases end.
     pub(crate) async fn renew(&self, received: Vec<Received>, context: &PullContext) -> Vec<Received> {
         let lease = context.request.lease;
         let is_good = |received: &Received| {
@@ -262,17 +265,17 @@ impl Inner {
         good
     }
 
-    /// Releases messages that nobody wants, and those held behind them.
+    /// Releases messages that no pull wants, and those held behind them.
     pub(crate) async fn release(&self, mut unwanted: Vec<Received>) {
         let followers: Vec<_> =
             unwanted.iter().flat_map(|received| self.group_backlog.take_group(&received.claim)).collect();
         unwanted.extend(followers);
-        // A message that cannot be released at once was received for nobody too.
+        // Messages that cannot be released at once were also received without being seen.
         self.unseen_receives.note_all(&unwanted);
         self.change_visibility(&unwanted, 0).await;
     }
 
-    /// Releases the followers of messages that are lost; nobody has seen them.
+    /// Releases the followers of messages that are lost. No handler has seen any of them.
     async fn release_followers(&self, lost: Vec<Received>) {
         self.unseen_receives.note_all(&lost);
         let followers: Vec<_> =
@@ -282,7 +285,7 @@ impl Inner {
         }
     }
 
-    /// Changes the visibility timeouts of messages. Returns for each whether that was done.
+    /// Changes the visibility timeouts of messages. Returns for each whether that succeeded.
     async fn change_visibility(&self, received: &[Received], secs: u64) -> Vec<bool> {
         let changes = received.iter().map(|received| {
             (
@@ -294,12 +297,13 @@ impl Inner {
     }
 }
 
-/// A lease counts from the start of the poll, so a poll may take only a part of it.
+/// Returns how long a poll may take. A lease counts from the start of the poll, so a poll may take only a
+/// part of it.
 fn longest_poll_secs(lease: Duration) -> u64 {
     (lease / 3).as_secs()
 }
 
-/// A pull that failed holds nothing that is known, so it can be repeated.
+/// A repetition is safe, since a failed pull holds nothing that is known.
 fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Pull)
 }

@@ -79,7 +79,7 @@ impl Inner {
             return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
         let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
-        // The server knows when a message was sent; only copies must store it.
+        // The server knows when a message was sent. Only copies must store it.
         envelope.pushed_at = None;
         let (delay_secs, due_after_secs) = delays(delay);
         let fifo_ids = config.fifo.then(|| FifoIds::of_push(message));

@@ -12,13 +12,13 @@ use crate::limits::RETENTION;
 use crate::names::{LevelQueue, Names};
 use crate::server::Server;
 
-/// How many URLs are cached; beyond that all are looked up again.
+/// How many URLs are cached. Beyond that, all are looked up again.
 const MAX_KNOWN: usize = 20_000;
-/// After this many receives the server moves a message to the dead-letter queue, in case no handle here can. The server's highest
-/// value.
+/// After this many receives the server moves a message to the dead-letter queue, in case no handle of this
+/// crate can. It is the server's highest value.
 const MAX_RECEIVE_COUNT: u32 = 1000;
 
-/// A queue that is being created; holds the answer for all callers once there is one.
+/// A queue that is being created. Holds the answer for all callers once there is one.
 type Creating = Arc<tokio::sync::Mutex<Option<Result<Arc<str>>>>>;
 
 /// The queues of one handle.
@@ -61,7 +61,7 @@ impl Queues {
         url
     }
 
-    /// The server said that this queue does not exist: it will be looked up again.
+    /// Forgets a queue of which the server said that it does not exist, so that it is looked up again.
     pub(crate) fn forget(&self, level_queue: &LevelQueue, url: &str) {
         let mut known = self.lock();
         // Another task may have found the new one meanwhile.
@@ -70,7 +70,7 @@ impl Queues {
         }
     }
 
-    /// The queue, if it exists.
+    /// Returns the queue's URL, if the queue exists.
     pub(crate) async fn find(&self, server: &Server, level_queue: &LevelQueue) -> Result<Option<Arc<str>>> {
         if let Some(url) = self.lock().get(level_queue) {
             return Ok(Some(url.clone()));
@@ -79,7 +79,8 @@ impl Queues {
         Ok(url.map(|url| self.remember(level_queue, url)))
     }
 
-    /// The queue, created if it is missing and that is allowed. Concurrent callers share one request and its answer.
+    /// Returns the queue's URL. Creates the queue if it is missing and that is allowed. Concurrent callers
+    /// share one request and its answer.
     pub(crate) async fn find_or_create(&self, server: &Server, level_queue: &LevelQueue) -> Result<Arc<str>> {
         if let Some(url) = self.lock().get(level_queue) {
             return Ok(url.clone());
@@ -89,7 +90,7 @@ impl Queues {
         if let Some(answer) = &*answer {
             return answer.clone();
         }
-        // If this future is dropped here, the next waiting one continues.
+        // If this future is dropped here, the next one that waits continues.
         let created = self.create_one(server, level_queue).await;
         *answer = Some(created.clone());
         let mut all = self.creating();
@@ -133,14 +134,14 @@ impl Queues {
         self.create
     }
 
-    /// The dead-letter queue of a queue: the same level of the dead letters.
+    /// Returns the ARN of a queue's dead-letter queue, which is the same level of the dead letters.
     async fn dead_letter_queue_arn(&self, server: &Server, level_queue: &LevelQueue) -> Result<String> {
         let level_queue = LevelQueue::new(&level_queue.partition.dead_letters(), level_queue.level);
         let url = Box::pin(self.find_or_create(server, &level_queue)).await?;
         self.arn(server, &level_queue, &url).await
     }
 
-    /// The queue's ARN.
+    /// Returns the queue's ARN.
     pub(crate) async fn arn(&self, server: &Server, level_queue: &LevelQueue, url: &str) -> Result<String> {
         let answer = server.attributes(url, &[QueueAttributeName::QueueArn]).await;
         let [arn] = answer

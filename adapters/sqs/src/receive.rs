@@ -1,4 +1,4 @@
-//! From received messages to messages that can be delivered.
+//! Receiving messages, and turning them into messages that can be delivered.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,8 +90,9 @@ impl Inner {
         self.config.fifo.then(|| group.as_str().into())
     }
 
-    /// Postpones messages that are not due by a visibility timeout, as long as needed or as the server allows. With too many
-    /// postponed already, sends them again. If neither works, they are delivered again when their leases end.
+    /// Postpones messages that are not due by a visibility timeout, for as long as needed or as the server
+    /// allows. If too many are postponed already, sends them again. If neither works, they are delivered
+    /// again when their leases end.
     async fn postpone_early(&self, level_queue: &LevelQueue, early: Vec<(Parsed, Duration)>) {
         let has_room = |(_, left): &(Parsed, Duration)| {
             self.config.fifo || self.postponed.add(level_queue, (*left).min(MAX_POSTPONE))
@@ -136,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// What is known about a received message; `None` for one that cannot be settled.
+    /// Reads what is known about a received message. Returns `None` for one that cannot be settled.
     fn parse(&self, message: &Message, group: Option<&str>, asked: Instant) -> Option<Parsed> {
         let receipt_handle: Arc<str> = message.receipt_handle.as_deref()?.into();
         let id = message.message_id.as_deref().unwrap_or_default();
@@ -146,7 +147,7 @@ impl Inner {
         let sent = attributes.time(&Name::SentTimestamp).unwrap_or_else(|| clock.earliest());
         let receive_count = attributes.number(&Name::ApproximateReceiveCount).unwrap_or(1);
         let first = attributes.time(&Name::ApproximateFirstReceiveTimestamp).unwrap_or(sent);
-        // This is the first receive, and the server tells when it happened.
+        // If this is the first receive, the server reports when it happened.
         let (earliest, latest) = if receive_count == 1 {
             clock.observe(first, ATTRIBUTE_GRAIN, asked);
             (first, first)
@@ -177,10 +178,11 @@ impl Inner {
     }
 }
 
-/// The longest postponement at once: the server counts from the receive.
+/// The longest postponement at once. It is below the server's limit, since the server counts from the
+/// receive.
 const MAX_POSTPONE: Duration = MAX_LEASE.saturating_sub(Duration::from_mins(1));
 
-/// How often a message was received before it was due, only to be postponed again.
+/// Returns how often a message was received before it was due, only to be postponed again.
 fn early_receptions(first: SystemTime, due: SystemTime) -> u32 {
     let Ok(early) = due.duration_since(first) else { return 0 };
     let times = early.as_secs().div_ceil(MAX_POSTPONE.as_secs());
@@ -194,7 +196,7 @@ struct Parsed {
     pushed_at: SystemTime,
     age: Duration,
     deliveries: u32,
-    /// How long it must still wait, if it is not due.
+    /// How long the message must still wait, if it is not due.
     left: Option<Duration>,
 }
 

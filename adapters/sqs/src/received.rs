@@ -1,4 +1,4 @@
-//! Messages that this handle has received and that no pull has been given yet.
+//! Messages that this handle has received, and that were not given to a pull yet.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Turns it into a delivery.
+    /// Turns the message into a delivery.
     pub(crate) fn deliver(self, in_flight: &InFlight) -> RawDelivery {
         let Self { claim, age, unreadable, .. } = self;
         let (message, until, deliveries) = (claim.message.clone(), claim.until, claim.deliveries);
@@ -31,7 +31,7 @@ impl Received {
     }
 }
 
-/// Splits off the first message of each group: the server delivers several of a group at once.
+/// Splits off the first message of each group, since the server delivers several of a group at once.
 pub(crate) fn split_groups(received: Vec<Received>) -> (Vec<Received>, Vec<Received>) {
     let mut groups = HashSet::new();
     received

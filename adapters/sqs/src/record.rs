@@ -1,16 +1,16 @@
-//! The body of a message: core's envelope as text, in characters that every server accepts.
+//! The body of a message: core's envelope as text, with characters that every server accepts.
 
 use anyqueue::adapter::{Decoded, Envelope};
 use anyqueue::{Bytes, Error, ErrorKind, MessageData, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// How every envelope begins: its mark, encoded.
+/// The beginning of every envelope: its mark, encoded.
 const MARK: &str = "9kFR";
-/// Separates the envelope from the seconds until the message is due, and those from the envelope that is stored beside an
-/// unreadable one. Not in the alphabet of the encoding.
+/// Separates the envelope from the seconds until the message is due, and those from the envelope that is
+/// stored next to an unreadable one. It is not in the alphabet of the encoding.
 const REST: char = '+';
-/// The longest suffix: seconds of some years.
+/// The longest suffix: seconds of several years.
 pub(crate) const REST_BYTES: u64 = 11;
 
 /// A decoded body.
@@ -18,7 +18,7 @@ pub(crate) struct Body<'b> {
     pub(crate) content: Content<'b>,
     /// How many seconds after it was sent the message is due.
     pub(crate) due_after_secs: u64,
-    /// The envelope that a copy stores beside an unreadable one.
+    /// The envelope that a copy stores next to an unreadable one.
     pub(crate) kept: Option<Envelope>,
 }
 
@@ -30,14 +30,14 @@ pub(crate) enum Content<'b> {
 
 /// An envelope that cannot be read.
 pub(crate) struct Unreadable<'b> {
-    /// As it is in the body.
+    /// The envelope as it is in the body.
     pub(crate) text: &'b str,
-    /// Decoded, if it is valid text of the encoding.
+    /// The decoded envelope, or the text itself if it is not valid text of the encoding.
     pub(crate) bytes: Bytes,
     pub(crate) why: Error,
 }
 
-/// The body for an envelope. `due_after_secs` is a delay that exceeds the server's own limit.
+/// Encodes an envelope as a body. `due_after_secs` is a delay that exceeds the server's own limit.
 pub(crate) fn encode(envelope: &Envelope, due_after_secs: u64) -> Result<String> {
     let mut body = URL_SAFE_NO_PAD.encode(envelope.encode()?);
     if due_after_secs > 0 {
@@ -47,7 +47,8 @@ pub(crate) fn encode(envelope: &Envelope, due_after_secs: u64) -> Result<String>
     Ok(body)
 }
 
-/// The body for a copy of an unreadable message: the stored form stays unchanged, and an envelope beside it has the rest.
+/// Encodes the body for a copy of an unreadable message: the stored form stays unchanged, and an envelope
+/// next to it has the rest.
 pub(crate) fn encode_unreadable(text: &str, mut kept: Envelope, due_after_secs: u64) -> Result<String> {
     let empty = MessageData::with_id(kept.message.id(), Bytes::new());
     let (headers, options) = (kept.message.headers().clone(), kept.message.options().clone());
@@ -55,12 +56,12 @@ pub(crate) fn encode_unreadable(text: &str, mut kept: Envelope, due_after_secs: 
     Ok(format!("{text}{REST}{due_after_secs}{REST}{}", encode(&kept, 0)?))
 }
 
-/// An upper bound of the body's size in bytes, whatever happens to the message.
+/// Returns an upper bound of the body's size in bytes, whatever happens to the message.
 pub(crate) fn max_len(message: &MessageData) -> u64 {
     encoded_len(Envelope::max_encoded_len(message)) + REST_BYTES
 }
 
-/// The number of characters for this many bytes.
+/// Returns the number of characters for this many bytes.
 pub(crate) const fn encoded_len(bytes: u64) -> u64 {
     (bytes * 4).div_ceil(3)
 }
@@ -89,7 +90,8 @@ fn foreign(body: &str) -> Body<'_> {
     Body { content: Content::Readable(Decoded::Foreign(payload)), due_after_secs: 0, kept: None }
 }
 
-/// The envelope, the seconds, and the envelope beside it. Without a valid suffix, all is envelope.
+/// Splits a body into the envelope, the seconds, and the envelope next to it. Without a valid suffix,
+/// everything is the envelope.
 fn parts(body: &str) -> (&str, u64, Option<Envelope>) {
     let Some((front, last)) = body.rsplit_once(REST) else { return (body, 0, None) };
     if let Ok(due_after_secs) = last.parse() {

@@ -8,18 +8,19 @@ use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl SqsQueue {
-    /// Lets the service move all dead letters of a partition back, with one `StartMessageMoveTask` for each level that has a
-    /// dead-letter queue. Returns how many tasks were started. They continue in the background, and need no request per message.
+    /// Lets the service move all dead letters of a partition back, with one `StartMessageMoveTask` for each
+    /// level that has a dead-letter queue. Returns how many tasks were started. They continue in the
+    /// background, and need no request per message.
     ///
-    /// [`DeadLetters::redrive`](anyqueue::DeadLetters::redrive) moves one message after the other instead: it can filter, can
-    /// stop at a limit, removes the headers about the death, and works on every server. Use `start_redrive` for very many
-    /// messages. Using both at the same time is harmless.
+    /// In contrast, [`DeadLetters::redrive`](anyqueue::DeadLetters::redrive) moves one message after the
+    /// other: it can filter, can stop at a limit, removes the headers about the death, and works on every
+    /// server. Use `start_redrive` for very many messages. Using both at the same time is harmless.
     ///
     /// # Errors
-    /// `Unsupported` on FIFO queues, whose dead letters have left their groups, and on servers without such tasks. Otherwise the
-    /// server's error if it refuses: it accepts only queues that are dead-letter queues of others, as all are that this handle
-    /// has created. Tasks that were started before an error continue. If the future is dropped, the last task may or may not have
-    /// been started.
+    /// `Unsupported` on FIFO queues, whose dead letters have left their groups, and on servers without such
+    /// tasks. Otherwise the server's error if it refuses: it accepts only queues that other queues use as
+    /// their dead-letter queue. Those that this handle has created are accepted. Tasks that were started
+    /// before an error continue. If the future is dropped, the last task may or may not have been started.
     pub async fn start_redrive(&self, partition: &PartitionId) -> Result<usize> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Settle);
         if self.is_closed() {
@@ -39,7 +40,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// Returns whether there is a dead-letter queue.
+    /// Starts the task for one level. Returns whether there is a dead-letter queue.
     async fn start_redrive_of(&self, partition: &PartitionId, level: u8) -> Result<bool> {
         let (from, to) =
             (LevelQueue::new(&partition.dead_letters(), level), LevelQueue::new(&partition.live(), level));

@@ -1,6 +1,6 @@
-//! The service's own rules because of which something is not offered. Certificates cite them.
+//! The service's own rules that prevent something from being offered. Certificates cite them.
 
-/// Of both kinds of queues: what is not offered, in the conformance suite's words, and why.
+/// For both kinds of queues: what is not offered, in the conformance suite's words, and why.
 const BOTH: &[(&str, &str)] = &[
     (
         "deduplication while the first message lives",
@@ -32,7 +32,7 @@ const BOTH: &[(&str, &str)] = &[
     ("stored bytes that others can write", "a body is text: bytes that are none cannot be put there"),
 ];
 
-/// Of standard queues.
+/// For standard queues.
 const STANDARD: &[(&str, &str)] = &[
     ("push order", "a standard queue keeps no order; a FIFO queue does, within a group"),
     ("requeue to the front", "a standard queue keeps no order, so it has no front"),
@@ -42,7 +42,7 @@ const STANDARD: &[(&str, &str)] = &[
     ("unique ids", "a standard queue takes a message as often as it is sent"),
 ];
 
-/// Of FIFO queues.
+/// For FIFO queues.
 const FIFO: &[(&str, &str)] = &[
     ("priorities", "a queue has no priorities, and several queues keep no group together"),
     ("strict priorities", "a queue has no priorities, and several queues keep no group together"),
@@ -63,8 +63,9 @@ const FIFO: &[(&str, &str)] = &[
     ),
 ];
 
-/// The service's rule because of which queues of this kind do not offer what a case of the conformance suite needs, in the suite's
-/// words; `None` where it is offered, or where one level was chosen.
+/// Returns the service's rule that keeps queues of this kind from offering what a case of the conformance
+/// suite needs. `need` is in the suite's words. Returns `None` if it is offered, or if it is missing only
+/// because one level was chosen.
 pub fn server_rule(fifo: bool, need: &str) -> Option<&'static str> {
     let own = if fifo { FIFO } else { STANDARD };
     own.iter().chain(BOTH).find(|(what, _)| *what == need).map(|(_, rule)| *rule)

@@ -36,13 +36,13 @@ pub(crate) struct Server {
     found_nothing: AtomicU64,
 }
 
-/// Counts of a handle's requests, each of which the service bills.
+/// Counts of a handle's requests. The service bills each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requests {
-    /// Requests that were answered, including those in the next field.
+    /// The number of requests that were answered, including those in the next field.
     pub answered: u64,
-    /// Requests that found nothing: no message at a level, or no queue for it.
+    /// The number of requests that found nothing: no message at a level, or no queue for it.
     pub found_nothing: u64,
 }
 
@@ -56,7 +56,7 @@ impl Server {
         let (clock, requests) =
             (Arc::new(ServerClock::new(config.clock.clone())), Arc::<AtomicU64>::default());
         let listener = Listener { clock: clock.clone(), requests: requests.clone() };
-        // Core repeats calls that are safe to repeat, and every call has a deadline here.
+        // Core repeats calls that are safe to repeat, and here every call has a deadline.
         let sdk = aws_sdk_sqs::config::Builder::from(&shared)
             .retry_config(RetryConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// The requests so far.
+    /// Returns the counts of the requests so far.
     pub(crate) fn requests(&self) -> Requests {
         let found_nothing = self.found_nothing.load(Ordering::Relaxed);
         Requests { answered: self.requests.load(Ordering::Relaxed), found_nothing }
@@ -94,7 +94,7 @@ impl Server {
         answer.map_err(|error| classify(&error))
     }
 
-    /// The queue's URL, if the queue exists.
+    /// Returns the queue's URL, if the queue exists.
     pub(crate) async fn url(&self, name: &str) -> anyqueue::Result<Option<String>> {
         match self.call(self.call_timeout, self.client.get_queue_url().queue_name(name).send()).await {
             Ok(answer) => Ok(Some(answer.queue_url.ok_or_else(|| unexpected_reply("a queue's URL"))?)),
@@ -106,7 +106,8 @@ impl Server {
         }
     }
 
-    /// Creates a queue, or finds the one with the same settings. `None`: there is one with other settings.
+    /// Creates a queue, or finds the one with the same settings. Returns `None` if there is one with other
+    /// settings.
     pub(crate) async fn create(
         &self,
         name: &str,
@@ -241,7 +242,7 @@ fn all_refused(entries: usize, refused: &Refused) -> Entries {
     (0..entries).map(|_| Err(refused.clone())).collect()
 }
 
-/// Assigns the answers of a batch to its entries. The server should leave out none, but that is checked.
+/// Assigns the answers of a batch to its entries. The server should answer all of them, but that is checked.
 fn by_entry(
     entries: usize,
     done: impl Iterator<Item = String>,

@@ -1,7 +1,7 @@
 //! Settling deliveries and extending leases.
 //!
-//! A settlement takes one or two requests: a message that moves or changes is first stored as a copy, as successors are stored
-//! first, then the original is deleted.
+//! A settlement takes one or two requests. If a message moves or changes, a copy is stored first, and so are
+//! successors; then the original is deleted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,9 +22,9 @@ use crate::shared::Inner;
 enum Outcome {
     Settled,
     Lost,
-    /// The lease was lost when the successors were stored already.
+    /// The lease was lost after the successors had been stored.
     NotEnded,
-    /// Not done, or not known; the lease continues.
+    /// The settlement failed, or its result is not known. The lease continues.
     Failed(Error),
 }
 
@@ -131,8 +131,8 @@ impl Inner {
         done
     }
 
-    /// A message that becomes visible again is the first of its group again. Its followers are released; as that counts as a
-    /// delivery, messages are received one at a time for a while.
+    /// Releases the followers of messages that become visible again, each of which is then the first of its
+    /// group again. As that counts as a delivery, messages are received one at a time for a while.
     async fn release_followers_of_visible(&self, changes: &[Job]) {
         let claims = changes.iter().filter_map(|job| job.claim.as_ref().map(|(_, claim)| claim));
         let mut followers = Vec::new();
@@ -168,7 +168,7 @@ impl Inner {
         }
     }
 
-    /// Something could not be stored, so the lease continues. What was stored is not stored again.
+    /// Keeps the lease, because something could not be stored. What was stored is not stored again.
     fn hold_again(&self, job: &Job, error: Error) -> Outcome {
         if let Some((number, claim)) = &job.claim {
             self.in_flight.unreserve(*number, |kept| keep_stored(kept, claim));
@@ -176,7 +176,8 @@ impl Inner {
         Outcome::Failed(error)
     }
 
-    /// The lease has ended after the successors were stored: the message may be another consumer's by now.
+    /// Ends a lease that has expired after the successors were stored. Another consumer may have the message
+    /// by now.
     fn lose(self: &Arc<Self>, job: &Job) -> Outcome {
         if let Some((number, _)) = &job.claim {
             self.in_flight.end(*number);
@@ -185,7 +186,7 @@ impl Inner {
         Outcome::NotEnded
     }
 
-    /// Whether the delivery may be ended. Whoever has stored successors may have taken longer than the lease lasts.
+    /// Whether the delivery may be ended. Storing successors may have taken longer than the lease lasts.
     fn may_end(&self, job: &Job) -> bool {
         let number = job.claim.as_ref().map(|(number, _)| *number).filter(|_| job.brings_successors);
         number.is_none_or(|number| self.in_flight.is_held(number))
@@ -197,7 +198,8 @@ impl Inner {
         let deletes = matches!(job.request, SettleRequest::Delete);
         let outcome = match answer {
             Ok(()) => Outcome::Settled,
-            // An earlier deletion was not answered. Nobody else has had the message since, because the lease still holds.
+            // An earlier deletion was not answered. Nobody else has had the message since, because the lease
+            // is still valid.
             Err(Refused::NotHeld) if maybe_deleted && deletes => Outcome::Settled,
             Err(Refused::NotHeld | Refused::NoQueue) if job.brings_successors => Outcome::NotEnded,
             Err(Refused::NotHeld | Refused::NoQueue) => Outcome::Lost,

@@ -1,4 +1,4 @@
-//! One settlement under way, and what it stores before the delivery ends: a copy, successors, or both.
+//! A settlement in progress, and what it stores before the delivery ends: a copy, successors, or both.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::names::LevelQueue;
 use crate::settle_request::{SettleRequest, settle_request_of_other_handle};
 use crate::shared::Inner;
 
-/// One settlement under way.
+/// A settlement in progress.
 pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) level_queue: LevelQueue,
     pub(crate) receipt_handle: Arc<str>,
-    /// Its number and claim; `None` for a lease of another handle.
+    /// The number and the claim of the lease; `None` for a lease of another handle.
     pub(crate) claim: Option<(u64, Box<Claim>)>,
     pub(crate) request: SettleRequest,
     pub(crate) brings_successors: bool,
-    /// Those that are not known to be stored.
+    /// The successors that are not known to be stored.
     successors: Vec<(MessageId, LevelQueue, Outgoing)>,
 }
 
 impl Inner {
-    /// Prepares a settlement; `None` if the lease is lost.
+    /// Prepares a settlement. Returns `None` if the lease is lost.
     pub(crate) fn job(&self, index: usize, settlement: &Settlement) -> Result<Option<Job>> {
         let Settlement { lease, action, then, .. } = settlement;
         if let Action::Postpone { delay, .. } = action
@@ -61,7 +61,7 @@ impl Inner {
         Ok(Some(Job { index, level_queue, receipt_handle, claim, request, brings_successors, successors }))
     }
 
-    /// The successors that no earlier settlement of the same delivery has stored.
+    /// Returns the successors that no earlier settlement of the same delivery has stored.
     fn successors(
         &self,
         claim: &Claim,
@@ -80,7 +80,7 @@ impl Inner {
         .collect()
     }
 
-    /// Stores the copies and successors of those jobs that have some, each in order.
+    /// Stores the copies and successors of the jobs that have any, each in order.
     pub(crate) async fn store(self: &Arc<Self>, mut jobs: Vec<Job>) -> Vec<(Job, Result<()>)> {
         let mut messages = Vec::new();
         for job in &mut jobs {
@@ -102,7 +102,8 @@ impl Inner {
 }
 
 impl Job {
-    /// Takes its answers, and remembers what was stored: it is not stored again if the delivery is settled again.
+    /// Takes the answers for this job, and remembers what was stored, so that it is not stored again if the
+    /// delivery is settled again.
     fn note_stored(
         &mut self,
         answers: &mut impl Iterator<Item = Result<(), Refused>>,
@@ -125,7 +126,7 @@ impl Job {
                 Ok(()) => self.mark(|claim| claim.stored_successors.push(id)),
                 Err(refused) => {
                     let error = refused.into_error();
-                    // A FIFO queue knows one that is sent again.
+                    // A FIFO queue recognises a successor that is sent again.
                     let error = if fifo { error.repeatable() } else { error };
                     failed = Some(failed.map_or_else(|| error.clone(), |first| worse(first, &error)));
                 }
@@ -141,8 +142,8 @@ impl Job {
     }
 }
 
-/// Of two errors the one that says more about a repetition: that it cannot help, or that it may store a second message. The first of
-/// two alike.
+/// Returns the error that says more about a repetition: that it cannot help, or that it may store a second
+/// message. Of two equal ones, returns the first.
 fn worse(first: Error, second: &Error) -> Error {
     let weight = |error: &Error| match error.retry() {
         RetryClass::Safe => 0,

@@ -1,4 +1,4 @@
-//! Each action as the requests that it needs.
+//! The requests that each action needs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::names::LevelQueue;
 use crate::record;
 use crate::shared::Inner;
 
-/// The requests that are left to make.
+/// The requests that are left to be made.
 pub(crate) enum SettleRequest {
     /// Store this copy in this queue, then delete the original.
     SendCopy(LevelQueue, Outgoing),
@@ -25,14 +25,15 @@ pub(crate) enum SettleRequest {
     ChangeVisibility(u64),
 }
 
-/// Whether a visibility timeout can postpone a message for this long: at most twelve hours from its receive. Without a delay, a
-/// postponement to the end needs a copy: a message that only becomes visible again may come before all others, forever.
+/// Whether a visibility timeout can postpone a message for this long, which is at most twelve hours from its
+/// receive. Without a delay, a postponement to the end needs a copy: a message that only becomes visible
+/// again may come before all others, forever.
 fn fits_visibility_timeout(claim: &Claim, delay: Duration) -> bool {
     !delay.is_zero() && claim.received_at.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
 }
 
 impl Inner {
-    /// The requests for an action on a known message.
+    /// Returns the requests for an action on a message of this handle.
     pub(crate) fn settle_request(&self, claim: &Claim, action: &Action) -> Result<SettleRequest> {
         let level_queue = &claim.level_queue;
         Ok(match action {
@@ -58,8 +59,8 @@ impl Inner {
         })
     }
 
-    /// On a FIFO queue a postponed message holds up its group, so it must stay where it is. Only a message without a group can go
-    /// to the end.
+    /// Postpones a message on a FIFO queue. It holds up its group, so it must stay where it is. Only a
+    /// message without a group can go to the end.
     fn postpone_in_place(
         &self,
         claim: &Claim,
@@ -95,7 +96,7 @@ impl Inner {
     }
 }
 
-/// How a copy differs from the message.
+/// How a copy differs from the original message.
 struct Copy<'c> {
     headers: Option<&'c Headers>,
     delay: Duration,
@@ -119,7 +120,7 @@ impl Copy<'_> {
     }
 }
 
-/// The requests for an action on a message of another handle, whose content is not known here.
+/// Returns the requests for an action on a message of another handle, whose content is not known here.
 pub(crate) fn settle_request_of_other_handle(action: &Action) -> Result<SettleRequest> {
     match action {
         Action::Remove => Ok(SettleRequest::Delete),

@@ -16,9 +16,9 @@ use crate::queues::Queues;
 use crate::server::Server;
 use crate::unseen_receives::UnseenReceives;
 
-/// Concurrent long polls. Each takes a connection.
+/// The most concurrent long polls. Each takes a connection.
 const MAX_LONG_POLLS: usize = 512;
-/// Concurrent pulls that poll levels; others wait for their turn.
+/// The most concurrent pulls that poll levels. Others wait for their turn.
 const MAX_LEVEL_POLLS: usize = 32;
 
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use crate::error::{ERRORS, NAME};
 use crate::server::Requests;
 use crate::shared::Inner;
 
-/// How long closing waits for long polls, which are never cancelled. What they receive later is delivered again when its lease
-/// ends.
+/// How long closing waits for long polls, which are never cancelled. Messages that they receive later are
+/// delivered again when their leases end.
 const POLLS_END: Duration = Duration::from_millis(1500);
 
 /// Queues of Amazon SQS. Any number of processes may use them at once. Clones share the handle.
@@ -31,7 +31,8 @@ impl std::fmt::Debug for SqsQueue {
 }
 
 impl SqsBuilder {
-    /// Makes the handle, without a request to the server. Must be called within a tokio runtime with time and I/O enabled.
+    /// Creates the handle, without a request to the server. Must be called within a tokio runtime with time
+    /// and I/O enabled.
     ///
     /// # Errors
     /// `InvalidInput` for an option out of bounds.
@@ -42,8 +43,8 @@ impl SqsBuilder {
 }
 
 impl SqsQueue {
-    /// Opens by URL, as in `sqs://eu-central-1/jobs`, with the options of [`backend`](crate::backend). Sends no request:
-    /// [`init`](anyqueue::adapter::QueueStorage::init) does.
+    /// Opens queues by URL, as in `sqs://eu-central-1/jobs`, with the options of [`backend`](crate::backend).
+    /// Sends no request, unlike [`init`](anyqueue::adapter::QueueStorage::init).
     ///
     /// # Errors
     /// `InvalidInput` for an invalid URL or option.
@@ -51,7 +52,7 @@ impl SqsQueue {
         Self::builder(url)?.open().await
     }
 
-    /// Options by URL.
+    /// Options for opening queues by URL.
     ///
     /// # Errors
     /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a secret.
@@ -60,7 +61,7 @@ impl SqsQueue {
         SqsBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
     }
 
-    /// Counts of the requests that this handle has made so far.
+    /// Returns counts of the requests that this handle has made so far.
     pub fn requests(&self) -> Requests {
         self.inner.server.requests()
     }
@@ -73,7 +74,8 @@ impl SqsQueue {
         self.inner.closed.is_cancelled()
     }
 
-    /// Asks for a queue that does not exist: tells whether the server answers and accepts the credentials.
+    /// Asks for a queue that does not exist, to find out whether the server answers and accepts the
+    /// credentials.
     async fn probe(&self, operation: Operation) -> Result<()> {
         if self.is_closed() {
             return Err(ERRORS.closed(operation));
@@ -93,8 +95,8 @@ impl QueueStorage for SqsQueue {
         &self.inner.capabilities
     }
 
-    /// Creates nothing, since queues are created with the first message or the first wait. Checks that the server answers, and
-    /// the credentials.
+    /// Creates nothing, since queues are created with the first message or the first wait. Checks that the
+    /// server answers and accepts the credentials.
     async fn init(&self) -> Result<()> {
         self.probe(Operation::Init).await
     }
@@ -111,7 +113,7 @@ impl QueueStorage for SqsQueue {
         // Each call ends within its time limit; a long poll may continue for its own.
         let longest = 2 * inner.config.call_timeout + Duration::from_secs(1);
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
-        // No pull will take these any more.
+        // No pull will take these messages any more.
         inner.release(inner.group_backlog.take_all()).await;
         let _ = tokio::time::timeout(POLLS_END, inner.long_polls.wait()).await;
         Ok(())

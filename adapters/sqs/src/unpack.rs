@@ -1,4 +1,4 @@
-//! From a body to its message, even if that cannot be read.
+//! Unpacking the message in a body, even if it cannot be read.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::record::{self, Body, Unreadable};
 /// The content of a body.
 pub(crate) struct Content {
     pub(crate) message: MessageData,
-    /// Only copies store when they were pushed.
+    /// When the message was pushed, which only copies store.
     pub(crate) pushed_at: Option<SystemTime>,
     pub(crate) prior_deliveries: u32,
     pub(crate) due_after_secs: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Content {
     pub(crate) unreadable: Option<Error>,
 }
 
-/// Unpacks the body of a message that the server calls `message_id`, of this group.
+/// Unpacks the body of a message that the server calls `message_id`, in this group.
 pub(crate) fn unpack(body: &str, message_id: &str, group: Option<&str>) -> Content {
     let Body { content, due_after_secs, kept } = record::decode(body);
     let mut unpacked = match content {
@@ -45,8 +45,8 @@ fn readable(decoded: Decoded, message_id: &str) -> Content {
     Content { message, pushed_at, prior_deliveries, due_after_secs: 0, stored: None, unreadable: None }
 }
 
-/// A message with its stored form as payload. Its id is the first one known: that stored beside it, that in its group on the
-/// server, or the server's own.
+/// Returns a message with its stored form as payload. Its id is the first one known: the one stored next to
+/// it, the one in its group on the server, or the server's own.
 fn as_it_is(
     unreadable: Unreadable<'_>,
     message_id: &str,

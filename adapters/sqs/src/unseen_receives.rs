@@ -1,14 +1,15 @@
-//! How often this handle received a message and released it before anybody saw it. The server counts that as a delivery.
+//! How often this handle received a message and released it before any handler saw it. The server counts that
+//! as a delivery.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::received::Received;
 
-/// How many messages are remembered; the oldest are forgotten first.
+/// How many messages are remembered. The oldest are forgotten first.
 const REMEMBERED: usize = 10_000;
 
-/// Counts by the server's message id.
+/// Counts, by the server's message id.
 #[derive(Debug, Default)]
 pub(crate) struct UnseenReceives(Mutex<Memory>);
 
@@ -23,7 +24,7 @@ impl UnseenReceives {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that these messages were received and go back unseen.
+    /// Records that these messages were received, and go back unseen.
     pub(crate) fn note_all(&self, unseen: &[Received]) {
         for received in unseen {
             self.note(&received.claim.message_id);
@@ -45,7 +46,7 @@ impl UnseenReceives {
         }
     }
 
-    /// How often this message was received and released unseen.
+    /// Returns how often this message was received and released unseen.
     pub(crate) fn count_of(&self, message_id: &str) -> u32 {
         self.lock().counts.get(message_id).copied().unwrap_or(0)
     }

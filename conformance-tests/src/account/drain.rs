@@ -1,4 +1,4 @@
-//! Takes everything out of a storage, so that the history says of each message what became of it.
+//! Takes everything out of a storage, so that the history says what became of each message.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::clause::Clause;
 use crate::context::{Timing, settlement};
 use crate::history::{History, Op};
 
-/// A message that is owed at a later time than this from now on is not waited for: the case should have removed it. The longest
-/// leases of random plans, where a backend counts in seconds, are of 30 s.
+/// The drain does not wait for a message that is due later than this: the case should have removed it. The
+/// longest leases of random plans, for backends that count in seconds, are 30 s.
 const MAX_WAIT: Duration = Duration::from_secs(35);
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What still comes after so long comes for ever.
+/// If messages still come after this long, they would come forever.
 const ENDLESS: Duration = Duration::from_mins(2);
 
 fn endless() -> Stuck {
@@ -47,7 +47,7 @@ pub(crate) struct Stuck {
 }
 
 impl Drain<'_> {
-    /// Removes whatever comes, until nothing is owed, or what is owed should have come.
+    /// Removes whatever comes, until nothing more is due, or until everything due should have come.
     pub(crate) async fn run(&self) -> Result<(), Stuck> {
         let timing = Timing::of(self.storage.capabilities());
         self.restore().await;
@@ -59,7 +59,7 @@ impl Drain<'_> {
                 if begun.elapsed() > ENDLESS {
                     return Err(endless());
                 }
-                // A storage that never waits would leave nobody else a turn, nor let itself be stopped.
+                // A storage that never waits would leave no turn to others, and could not be stopped.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -73,7 +73,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// Makes what was amended ready. What comes of that the drain shows.
+    /// Makes amended messages ready. The drain shows what comes of that.
     async fn restore(&self) {
         let Some(amend) = self.storage.amend() else { return };
         let exported = self.history.export(self.rules.clone());
@@ -91,7 +91,7 @@ impl Drain<'_> {
         }
     }
 
-    /// What is left, and how long until the last of it becomes available.
+    /// Returns what is left, and how long until the last of it becomes available.
     fn outstanding(&self) -> (Known, Duration) {
         let trace = self.history.export(self.rules.clone()).trace;
         let timeline = Timeline::of(&trace);

@@ -1,5 +1,6 @@
-//! The account that every case closes with: everything is drained through a fresh client, and then the whole history is
-//! judged. By message id: acknowledged pushes ⊆ removed ∪ drained ⊆ attempted pushes, and nothing comes back.
+//! The account that closes every case: everything is drained through a fresh client, and then the whole
+//! history is judged. By message id: acknowledged pushes ⊆ removed ∪ drained ⊆ attempted pushes, and nothing
+//! comes back.
 
 mod drain;
 
@@ -16,7 +17,7 @@ use crate::run::on_a_thread;
 use crate::verdict::{CaseResult, Stop};
 pub(crate) use drain::{Drain, Stuck};
 
-/// Between two looks at counts.
+/// The pause between two checks of counts.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What is left once everything was drained.
@@ -42,7 +43,8 @@ pub(crate) async fn drain(c: &Context) -> CaseResult<Drained> {
 
 /// Judges the whole history.
 ///
-/// On a thread of its own: that of a runtime would leave others without a turn while it reads thousands of calls.
+/// This runs on a thread of its own: on a runtime's thread, it would leave no turn to others while it reads
+/// thousands of calls.
 pub(crate) async fn judge(c: &Context, drained: Drained) -> CaseResult<Drained> {
     let check = move || (Timeline::of(&drained.exported.trace).check(), drained);
     let (verdict, drained) = on_a_thread("history checker", check).await.map_err(Stop::Inconclusive)?;
@@ -58,8 +60,8 @@ fn broken(c: &Context, exported: &Exported, violation: Violation) -> Stop {
     if violation.late { stop.late() } else { stop }
 }
 
-/// Returns what the case's clients still hold, and resumes what it paused. Answers do not matter here: the drain shows
-/// what came of it.
+/// Releases what the case's clients still hold, and resumes what it paused. The answers do not matter here:
+/// the drain shows the result.
 async fn give_back(c: &Context, rules: &Rules) {
     let exported = c.history().export(rules.clone());
     let timeline = Timeline::of(&exported.trace);
@@ -84,7 +86,7 @@ async fn give_back(c: &Context, rules: &Rules) {
     }
 }
 
-/// Where the backend counts, nothing may be left, not even under a lease.
+/// If the backend counts, nothing may be left, not even under a lease.
 pub(crate) async fn empty(c: &Context, drained: &Drained) -> CaseResult {
     let (declared, storage) = (c.capabilities().inspect, drained.client.storage());
     let Some(inspect) = storage.inspect().filter(|_| declared.ready || declared.leased) else {

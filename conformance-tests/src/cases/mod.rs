@@ -11,29 +11,33 @@
 //! - The id is `group.name`, and stays forever. A new file joins `GROUPS` of its layer's folder.
 //! - Layer `Storage` means nothing but the recorder between case and adapter; for `Queue`, build one over
 //!   `c.client().storage().clone()`, which records what reaches the adapter.
-//! - `needs` are declared capabilities; add a variant to [`Need`](crate::Need) for a new one. What every backend must
-//!   give needs nothing.
-//! - `kills` names faulty adapters that the case must fail on, each in [`Fault`](crate::Fault). A fault that no case names
-//!   fails `faults/tests/kills.rs`, and so does a case that names one and passes on it.
-//! - `.on_one_thread()` runs it, with its clients and queues, on a runtime of one thread of its own.
+//! - `needs` are declared capabilities; add a variant to [`Need`](crate::Need) for a new one. What every
+//!   backend must offer needs nothing.
+//! - `kills` names faulty adapters that the case must fail on, each in [`Fault`](crate::Fault). A fault that
+//!   no case names fails `faults/tests/kills.rs`, and so does a case that names one and passes on it.
+//! - `.on_one_thread()` runs the case, with its clients and queues, on a single-threaded runtime of its own.
 //!
-//! What a case has at hand:
+//! What a case can use:
 //! - `c.client()` (the first client) and `c.fresh().await?` (another one, independent); `c.partition("work")?`;
 //!   `c.message()` and `c.messages(n, |index, message| message.with_priority(1))`: each body is unique.
-//! - `client.push`, `take(&p, n)` (exactly n, must come), `take_exact::<2>(&p)` (as an array), `pull`, `pull_now`,
-//!   `pull_with(&p, request)`, `nothing(&p, during, clause, "why")`, `settle_all`, `remove`, `try_settle`, `extend`.
-//!   They end the case on answers that no right backend gives. `client.storage()` returns everything unjudged.
+//! - `client.push`, `take(&p, n)` (exactly n, must come), `take_exact::<2>(&p)` (as an array), `pull`,
+//!   `pull_now`, `pull_with(&p, request)`, `nothing(&p, during, clause, "why")`, `settle_all`, `remove`,
+//!   `try_settle`, `extend`. They end the case on answers that no correct backend gives. `client.storage()`
+//!   returns everything unjudged.
 //! - Judgements: `c.check(clause, &[ids], ok, "expected", "seen")?`, `c.equal`, `c.in_order`, `c.same`, `c.error`,
 //!   `c.took`, `c.ok`. Each names the clause; `about` chooses whose history is shown (all if empty).
-//! - `c.timing()`: `lease` (one that expires), `long_lease` (holds for the case), `delay`, `slack`, `soon` (must come by then),
-//!   `never()` (must not come until then), `latest(d)`. No other literals for time.
+//! - `c.timing()`: `lease` (one that expires), `long_lease` (lasts for the whole case), `delay`, `slack`,
+//!   `soon` (must come by then), `never()` (must not come until then), `latest(d)`. Use no other literals for
+//!   time.
 //! - `c.size(quick, thorough)`, `c.lasting(quick, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
 //!
-//! Rules: exact counts, never "at least one"; upper bounds of time get [`scheduling`](crate::scheduling) (it is in `soon`),
-//! lower bounds nothing; wait for events, not for time to pass, except to see that something does *not* come. Give back or settle
-//! what you hold under `long_lease`, or leave it: the account does. After the case's function the account drains everything
-//! and judges the history by every invariant in `check`: lost, ghost, twice, altered, two owners, out of order. What the case does past the recorder (another `Queue`'s
-//! own promises, child processes with roles of their own) it must judge itself.
+//! Rules: use exact counts, never "at least one"; add [`scheduling`](crate::scheduling) to upper bounds of
+//! time (`soon` includes it), and nothing to lower bounds; wait for events, not for time to pass, except to
+//! see that something does *not* come. Release or settle what you hold under `long_lease`, or leave it: the
+//! account does so. After the case's function, the account drains everything and judges the history by every
+//! invariant in `check`: lost, ghost, twice, altered, two owners, out of order. The case itself must judge
+//! whatever it does without the recorder (another `Queue`'s own promises, child processes with roles of their
+//! own).
 
 macro_rules! case {
     ($layer:ident, $id:literal, [$($clause:ident),+], $run:path) => {

@@ -1,4 +1,4 @@
-//! How long the clients of a server have to get over its absence.
+//! How long the clients of a server have to recover from its absence.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::verdict::CaseResult;
 /// How soon after the server's return its clients must work again.
 pub(super) const RECOVERY: Duration = Duration::from_secs(5);
 
-/// Between two attempts of somebody who waits for the server's return.
+/// The pause between two attempts of a client that waits for the server's return.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The time that clients have to get over a server's absence, from the moment of its return.
+/// The time that clients have to recover from a server's absence, from the moment of its return.
 pub(super) struct Recovery(watch::Receiver<Instant>);
 
 impl Recovery {
@@ -22,12 +22,12 @@ impl Recovery {
         Self::since(&watch::Sender::new(Instant::now()))
     }
 
-    /// The moment told may yet change.
+    /// Starts at the given moment, which may still change.
     pub(super) fn since(moment: &watch::Sender<Instant>) -> Self {
         Self(moment.subscribe())
     }
 
-    /// A pause before the next attempt; when the time is over, the case fails.
+    /// Pauses before the next attempt; when the time is over, the case fails.
     pub(super) async fn again(&self, c: &Context, what: &str) -> CaseResult {
         let expected = format!("{what} within {RECOVERY:?} of the server's return, without a new client");
         if Instant::now() > *self.0.borrow() + RECOVERY + scheduling() {

@@ -1,4 +1,5 @@
-//! What was amended while it waited: given to nobody while it is disabled, not before its new moment, with its new priority and group.
+//! Messages that were amended while they waited: a disabled one is given to nobody, and others come no
+//! earlier than their new due time, with their new priority and group.
 
 use super::timeline::{Amended, Hold, Life, Span, Timeline};
 use super::verdict::{Verdict, refute};
@@ -17,7 +18,7 @@ pub(super) fn disabled_stays(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clause 46: a message that was made due later is not delivered before.
+/// Clause 46: a message that was made due later is not delivered before then.
 pub(super) fn amended_moment(timeline: &Timeline<'_>) -> Verdict {
     for (hold, life) in judged(timeline) {
         let Some(amended) = last(life, hold, |change| change.due) else { continue };
@@ -31,7 +32,7 @@ pub(super) fn amended_moment(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// First deliveries of messages that came once.
+/// First deliveries of messages that arrived once.
 fn judged<'b, 'a>(timeline: &'b Timeline<'a>) -> impl Iterator<Item = (&'b Hold<'a>, &'b Life<'a>)> {
     let first = |hold: &'b Hold<'a>| {
         let life = timeline.life_of(hold).filter(|life| life.arrivals.len() == 1)?;
@@ -41,7 +42,7 @@ fn judged<'b, 'a>(timeline: &'b Timeline<'a>) -> impl Iterator<Item = (&'b Hold<
     timeline.holds.iter().filter_map(first)
 }
 
-/// The last amendment of this before the delivery, if it is certain which was the last.
+/// Returns the last amendment of this kind before the delivery, if it is certain which was the last.
 fn last<'b, 'a, T>(
     life: &'b Life<'a>,
     hold: &Hold<'_>,
@@ -58,7 +59,8 @@ fn last<'b, 'a, T>(
     })
 }
 
-/// The content that was pushed, with the priority and the group that amendments may have given it, if those are what was delivered.
+/// Returns the content that was pushed, with the priority and the group that amendments may have given it, if
+/// those are what was delivered.
 pub(super) fn with_amendments(pushed: Content, life: &Life<'_>, hold: &Hold<'_>) -> Content {
     let got = &hold.delivered.content;
     let priority = given(life, hold, pushed.priority, |change| change.priority, got.priority);
@@ -69,7 +71,7 @@ pub(super) fn with_amendments(pushed: Content, life: &Life<'_>, hold: &Hold<'_>)
     Content { priority, group, ..pushed }
 }
 
-/// What was delivered if it may be, else what was pushed.
+/// Returns what was delivered if that is allowed, otherwise what was pushed.
 fn given<T: PartialEq>(
     life: &Life<'_>,
     hold: &Hold<'_>,
@@ -89,13 +91,13 @@ fn given<T: PartialEq>(
     if candidates.any(|it| what(it.change).as_ref() == Some(&got)) {
         return got;
     }
-    // One that has ended can be pushed anew, as it was.
+    // A message that has ended can be pushed anew, as it was.
     let arrivals = life.arrivals.iter().filter(|arrival| arrival.pushed.is_some()).count();
     let anew = life.last_push(hold).filter(|_| arrivals > 1).map(|arrival| arrival.span);
     if overwritten(anew) { last_given(life, what).unwrap_or(pushed) } else { pushed }
 }
 
-/// What the last amendment gave, to be told as what was expected.
+/// Returns what the last amendment gave, to report as what was expected.
 fn last_given<T>(life: &Life<'_>, what: impl Fn(&Change) -> Option<T>) -> Option<T> {
     life.amendments.iter().rev().find_map(|it| what(it.change))
 }

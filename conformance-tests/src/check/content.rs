@@ -1,4 +1,4 @@
-//! Answers match what was asked, and deliveries what was pushed.
+//! Answers match what was asked, and deliveries match what was pushed.
 
 use super::amended::with_amendments;
 use super::timeline::{Hold, Life, Timeline};
@@ -6,7 +6,7 @@ use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Answer, Asked, Content, OnDuplicate, Push};
 
-/// Clauses 2 and 20: a batch is answered item by item, and each answer is about its own item.
+/// Clauses 2 and 20: a batch is answered item by item, and each answer belongs to its own item.
 pub(super) fn one_answer_each(timeline: &Timeline<'_>) -> Verdict {
     let missing = |clause, message: usize, missing: bool| {
         refute(missing, clause, &[message], || ("one answer per item".to_owned(), "fewer".to_owned()))
@@ -42,7 +42,8 @@ pub(super) fn one_answer_each(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 5 and 16: a delivery is of a message that was pushed before, and of the partition that it was pushed or moved to.
+/// Clauses 5 and 16: a delivery is of a message that was pushed before, and comes from the partition that it
+/// was pushed or moved to.
 pub(super) fn no_ghosts(timeline: &Timeline<'_>) -> Verdict {
     for hold in &timeline.holds {
         let about = [hold.delivered.message];
@@ -96,7 +97,7 @@ pub(super) fn content_intact(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// What was pushed, with what may rightly differ taken from the delivery.
+/// Returns what was pushed, with the fields that may differ taken from the delivery.
 fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
     let got = &hold.delivered.content;
     let mut expected = pushed.clone();
@@ -111,7 +112,7 @@ fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
     with_amendments(expected, life, hold)
 }
 
-/// The same with the content of another push, headers apart.
+/// Returns the same with the content of another push, except for headers.
 fn replaced_by(expected: &Content, newer: &Content) -> Content {
     Content {
         body: newer.body.clone(),
@@ -122,7 +123,8 @@ fn replaced_by(expected: &Content, newer: &Content) -> Content {
 }
 
 impl Timeline<'_> {
-    /// The contents that pushes of its deduplication key may have given a message before it was delivered.
+    /// Returns the contents that pushes with its deduplication key may have given a message before it was
+    /// delivered.
     fn replacements<'b>(
         &'b self,
         hold: &'b Hold<'_>,
@@ -148,7 +150,7 @@ impl Timeline<'_> {
     }
 }
 
-/// Clause 16: a lease bears the id and the partition of its message.
+/// Clause 16: a lease has the id and the partition of its message.
 pub(super) fn labels_agree(timeline: &Timeline<'_>) -> Verdict {
     for hold in &timeline.holds {
         let wrong = hold.delivered.mislabelled.as_ref();

@@ -10,7 +10,7 @@ use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Answer, Asked, Call, Content, Delivered};
 
-/// Clauses 31 and 48: what is held of a group is one member, or several that one pull claimed.
+/// Clauses 31 and 48: of a group, one member is held at a time, or several that one pull claimed.
 pub(super) fn groups_apart(timeline: &Timeline<'_>) -> Verdict {
     if !timeline.rules.groups || !timeline.rules.exclusive {
         return Ok(());
@@ -38,18 +38,19 @@ pub(super) fn groups_apart(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// One and the same message is judged elsewhere.
+/// Two deliveries of the same message are judged elsewhere.
 fn may_be_held_together(hold: &Hold<'_>, other: &Hold<'_>) -> bool {
     let claimed_whole = std::ptr::eq(hold.call, other.call) && group_members(hold.call) > 1;
     claimed_whole || hold.delivered.message == other.delivered.message
 }
 
-/// How many members of one group a pull asked for.
+/// Returns how many members of one group a pull asked for.
 fn group_members(call: &Call) -> usize {
     if let Asked::Pull { group_members, .. } = &call.op { *group_members } else { 1 }
 }
 
-/// Clause 48: the members that one pull claims of a group come one after the other, and no more of them than it asked for.
+/// Clause 48: the members of a group that one pull claims come one after another, and no more of them than it
+/// asked for.
 pub(super) fn groups_whole(timeline: &Timeline<'_>) -> Verdict {
     for (call, got) in pulls(timeline).filter(|(call, _)| group_members(call) > 1) {
         let Asked::Pull { partition, .. } = &call.op else { continue };
@@ -73,7 +74,7 @@ pub(super) fn groups_whole(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether the delivery at this place came with the one before it, as a member of the same group.
+/// Returns whether the delivery at this position came with the one before it, as a member of the same group.
 pub(super) fn follows_in_group(place: &PartitionId, got: &[Delivered], at: usize) -> bool {
     let group = |at: usize| got.get(at).and_then(|one| one.content.group.as_ref());
     let before = at.checked_sub(1).and_then(group);
@@ -106,14 +107,14 @@ pub(super) fn groups_in_order(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether the same pull claimed that message ahead of this one.
+/// Returns whether the same pull claimed that message ahead of this one.
 fn came_before(first: usize, hold: &Hold<'_>) -> bool {
     let Asked::Pull { answer: Answer::Ok(got), .. } = &hold.call.op else { return false };
     let ahead = got.iter().take_while(|one| one.delivery != hold.delivered.delivery);
     group_members(hold.call) > 1 && ahead.into_iter().any(|one| one.message == first)
 }
 
-/// A message's coming into its group.
+/// How a message joined its group.
 struct Joined {
     /// The push.
     pushed: Span,
@@ -123,7 +124,7 @@ struct Joined {
     nth: usize,
 }
 
-/// When a message certainly joined its group, if it came by its one push and was never moved.
+/// Returns when a message certainly joined its group, if it came by its only push and was never moved.
 fn joined(timeline: &Timeline<'_>, life: &Life<'_>, place: &PartitionId) -> Option<Joined> {
     if !life.amendments.is_empty() {
         return None;
@@ -137,7 +138,8 @@ fn joined(timeline: &Timeline<'_>, life: &Life<'_>, place: &PartitionId) -> Opti
     (arrival.certain && arrival.place == place).then_some(Joined { pushed: arrival.span, at, nth })
 }
 
-/// Two that only happen to be due at the same moment may go either way; two of one call may not.
+/// Two messages that merely happen to be due at the same moment may come in either order; two of one call may
+/// not.
 fn earlier(a: &Joined, b: &Joined) -> bool {
     a.at.before(b.at) || (a.pushed == b.pushed && a.at == b.at && a.nth < b.nth)
 }

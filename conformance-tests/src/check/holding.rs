@@ -1,4 +1,4 @@
-//! Leases: one owner at a time, and settlements that mean what they return.
+//! Leases: one owner at a time, and settlements whose answers are true.
 
 use super::rules::Counting;
 use super::timeline::{Fate, Hold, Life, Timeline, Try};
@@ -35,14 +35,14 @@ pub(super) fn exclusive(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Where ids are not unique, a push that is repeated because nobody heard of the first makes a second copy, with an owner of its own; and
-/// where moves are at least once, so does one that was cut off.
+/// If ids are not unique, a push that is repeated because its first answer was lost stores a second copy,
+/// with its own owner; if moves are at least once, so does a move that was cut off.
 fn may_be_twice(timeline: &Timeline<'_>, life: &Life<'_>) -> bool {
     (!timeline.rules.unique_ids && life.pushes.len() > 1) || timeline.may_be_half_copied(life)
 }
 
-/// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly short: nobody else has the
-/// message before it.
+/// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly
+/// short: nobody else has the message before it.
 pub(super) fn lease_until(timeline: &Timeline<'_>) -> Verdict {
     if !timeline.rules.timed_leases {
         return Ok(());
@@ -66,7 +66,8 @@ pub(super) fn lease_until(timeline: &Timeline<'_>) -> Verdict {
 }
 
 impl<'a> Timeline<'a> {
-    /// The next delivery of the same message, if nothing but the end of the lease that was asked for can have led to it.
+    /// Returns the next delivery of the same message, if only the end of the requested lease can have led to
+    /// it.
     fn next_by_lease_end(&self, hold: &Hold<'a>) -> Option<&Hold<'a>> {
         let untouched = matches!(hold.fate, Fate::Lapsed)
             && hold.tried.is_empty()
@@ -79,8 +80,8 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// Clauses 21, 22 and 25: nothing is settled or extended under a lease that is over: settled before, ended by its time, or
-/// taken over by another owner.
+/// Clauses 21, 22 and 25: nothing is settled or extended under a lease that is over because it was settled
+/// before, ended by its time, or taken over by another owner.
 pub(super) fn fenced(timeline: &Timeline<'_>) -> Verdict {
     for (hold, at, attempt) in tries(timeline) {
         if attempt.held != Some(true) {
@@ -110,7 +111,8 @@ pub(super) fn fenced(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 20, 25 and 26: who certainly holds a message, or was told so by `lease_until`, can settle and extend it.
+/// Clauses 20, 25 and 26: an owner that certainly holds a message, or was told so by `lease_until`, can
+/// settle and extend it.
 pub(super) fn held_settles(timeline: &Timeline<'_>) -> Verdict {
     for (hold, at, attempt) in tries(timeline) {
         let contested = hold.tried.iter().enumerate().any(|(other, earlier)| {
@@ -121,7 +123,7 @@ pub(super) fn held_settles(timeline: &Timeline<'_>) -> Verdict {
         }) || may_be_ended_by_another(timeline, hold, attempt);
         let extended = hold.tried.iter().take(at).any(|earlier| earlier.action.is_none());
         let untouched = !extended && attempt.sure_until == hold.span.from.saturating_add(hold.lease);
-        // The holder was told that it can trust the lease for so long.
+        // `lease_until` told the holder that it can trust the lease until then.
         let told = hold.delivered.lease_until.filter(|_| untouched && timeline.rules.timed_leases);
         let sure_until = attempt.sure_until.max(told.unwrap_or_default());
         let sure = sure_until.saturating_sub(timeline.rules.grain) > attempt.span.to;
@@ -133,7 +135,8 @@ pub(super) fn held_settles(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether one of two who were given the message at once, as the backend may, ended it for both.
+/// Returns whether another of two consumers that got the message at once, as the backend may allow, ended it
+/// for both.
 fn may_be_ended_by_another(timeline: &Timeline<'_>, hold: &Hold<'_>, attempt: &Try<'_>) -> bool {
     let ended = |other: &Hold<'_>| {
         let mut tried = other.tried.iter();
@@ -144,7 +147,8 @@ fn may_be_ended_by_another(timeline: &Timeline<'_>, hold: &Hold<'_>, attempt: &T
         && others.is_some_and(|mut others| others.any(|it| !std::ptr::eq(it, hold) && ended(it)))
 }
 
-/// Clause 28: the delivery count goes up by one with each delivery that counts, and starts anew with a push or a move.
+/// Clause 28: the delivery count rises by one with each delivery that counts, and starts again with a push or
+/// a move.
 pub(super) fn deliveries_counted(timeline: &Timeline<'_>) -> Verdict {
     if timeline.rules.counting == Counting::None {
         return Ok(());
@@ -153,7 +157,8 @@ pub(super) fn deliveries_counted(timeline: &Timeline<'_>) -> Verdict {
         let Some(life) = timeline.life_of(hold) else { continue };
         let Some((least, most)) = expected_count(timeline, hold, life) else { continue };
         let seen = hold.delivered.count;
-        // A server that hands messages over to connections counts those too that a dying or ending consumer never saw.
+        // A server that pushes messages into connections also counts those that a dying or closing consumer
+        // never saw.
         let most = if timeline.rules.timed_leases { most } else { u32::MAX };
         let right = seen.is_some_and(|seen| (least..=most).contains(&seen));
         refute(!right, Clause::DeliveryCount, &[hold.delivered.message], || {
@@ -220,7 +225,7 @@ impl Try<'_> {
 }
 
 impl Act {
-    /// As plans and histories call it.
+    /// Returns the name that plans and histories use.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Remove => "remove",

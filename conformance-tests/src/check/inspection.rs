@@ -7,7 +7,7 @@ use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Answer, Asked, Cancellation, Deletion, State};
 
-/// What a message's state certainly was throughout a span; `None` if that is not certain.
+/// Returns the state that a message certainly had throughout a span; `None` if that is not certain.
 fn state(timeline: &Timeline<'_>, message: usize, place: &PartitionId, span: Span) -> Option<State> {
     let life = timeline.lives.get(&message)?;
     if !timeline.certainly_in(life, place, span) {
@@ -25,7 +25,7 @@ fn state(timeline: &Timeline<'_>, message: usize, place: &PartitionId, span: Spa
     put_off.then_some(State::Delayed)
 }
 
-/// Whether somebody certainly held the message throughout a span.
+/// Returns whether somebody certainly held the message throughout a span.
 fn held(timeline: &Timeline<'_>, message: usize, place: &PartitionId, span: Span) -> bool {
     let sure = span.to.saturating_add(timeline.rules.grain);
     timeline.lives.get(&message).is_some_and(|life| {
@@ -35,7 +35,7 @@ fn held(timeline: &Timeline<'_>, message: usize, place: &PartitionId, span: Span
     })
 }
 
-/// Clause 35: each count lies between what certainly is in that state and what may be.
+/// Clause 35: each count lies between how many are certainly in that state and how many may be.
 pub(super) fn counts_possible(timeline: &Timeline<'_>) -> Verdict {
     for call in timeline.trace.events.iter().filter(|_| timeline.rules.inspect_now) {
         let Asked::Counts { partition, answer: Answer::Ok(counts) } = &call.op else { continue };
@@ -58,7 +58,7 @@ pub(super) fn counts_possible(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// How many are certainly, and how many may be, ready, delayed and leased.
+/// Returns how many are certainly, and how many may be, ready, delayed and leased.
 fn bounds(timeline: &Timeline<'_>, place: &PartitionId, span: Span) -> ([u64; 3], [u64; 3]) {
     let (mut least, mut most) = ([0; 3], [0; 3]);
     for (number, life) in &timeline.lives {
@@ -114,7 +114,7 @@ pub(super) fn pages_possible(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clause 36: deletion and cancellation take what waits, leave what is held, and know what is there.
+/// Clause 36: deletion and cancellation take waiting messages, leave held ones, and know what is there.
 pub(super) fn deletions_true(timeline: &Timeline<'_>) -> Verdict {
     for call in &timeline.trace.events {
         let (partition, answers): (_, Vec<_>) = match &call.op {
@@ -143,7 +143,7 @@ pub(super) fn deletions_true(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// `took`: `None` is for what was not found.
+/// `took` is `None` for a message that was not found.
 fn judge_deletion(
     timeline: &Timeline<'_>,
     message: usize,
@@ -168,7 +168,7 @@ fn judge_deletion(
     })
 }
 
-/// Clause 36: a purge takes no more than its limit, and leaves nothing that waits if it takes fewer.
+/// Clause 36: a purge takes no more than its limit, and leaves no waiting message if it takes fewer.
 pub(super) fn purge_within_limit(timeline: &Timeline<'_>) -> Verdict {
     for call in &timeline.trace.events {
         let Asked::Purge { partition, limit, answer: Answer::Ok(took) } = &call.op else { continue };

@@ -48,7 +48,8 @@ pub(super) fn one_place(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 20 and 22: nothing is delivered after its confirmed removal, but for what a server forgets that declares to survive nothing.
+/// Clauses 20 and 22: nothing is delivered after its confirmed removal, except where a server that declares
+/// to survive nothing forgets the removal.
 pub(super) fn final_removal(timeline: &Timeline<'_>) -> Verdict {
     for hold in &timeline.holds {
         let forgotten =
@@ -61,10 +62,11 @@ pub(super) fn final_removal(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether the message was pulled from a place that it had certainly left, and cannot have come to again.
+/// Returns whether the message was pulled from a place that it had certainly left, and to which it cannot
+/// have come again.
 fn returned_from(timeline: &Timeline<'_>, hold: &Hold<'_>, moved: bool) -> bool {
     let Some(life) = timeline.life_of(hold) else { return false };
-    // Where ids are not unique, a push that was repeated may have stored the message twice.
+    // If ids are not unique, a repeated push may have stored the message twice.
     let pushes = life.arrivals.iter().filter(|arrival| arrival.pushed.is_some()).count();
     if (pushes > 1 && !timeline.rules.unique_ids) || timeline.may_be_half_copied(life) {
         return false;
@@ -84,7 +86,8 @@ fn returned_from(timeline: &Timeline<'_>, hold: &Hold<'_>, moved: bool) -> bool 
     life.departures.iter().any(left)
 }
 
-/// Clause 32: one message per id and per deduplication key, and `Duplicate` only where there is another.
+/// Clause 32: there is one message per id and per deduplication key, and `Duplicate` is returned only if
+/// there is another.
 pub(super) fn dedup(timeline: &Timeline<'_>) -> Verdict {
     for call in &timeline.trace.events {
         let Asked::Push { partition, items } = &call.op else { continue };
@@ -134,7 +137,7 @@ pub(super) fn dedup(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Where a message may have stood in the way of this push, by its id or by its key.
+/// Returns where a message may have been in the way of this push, by its id or by its key.
 fn rivals<'b>(
     timeline: &'b Timeline<'_>,
     call: &'b Call,
@@ -156,19 +159,21 @@ fn rivals<'b>(
                 && key.is_some_and(|key| {
                     arrival.pushed.is_some_and(|(p, _)| p.content.dedup_key.as_ref() == Some(key))
                 });
-            // In one call the earlier of two comes first; it is in the way of the later, never the reverse.
+            // In one call the earlier of two comes first; it is in the way of the later one, never the
+            // reverse.
             let earlier = arrival.span != call.span() || arrival.pushed.is_some_and(|(_, nth)| nth < at);
             (same_id || same_key) && earlier && life.possibly_in(arrival.place, call.span())
         })
         .map(|arrival| arrival.place)
 }
 
-/// Whether an id in one of them must not be pushed to the other. Elsewhere it may be a duplicate, or another message.
+/// Returns whether an id in one of these partitions must not be pushed to the other. Elsewhere it may be a
+/// duplicate, or another message.
 fn at_home(one: &anyqueue::PartitionId, other: &anyqueue::PartitionId) -> bool {
     one.name() == other.name()
 }
 
-/// Whether it certainly was there all the time, with its key.
+/// Returns whether it certainly was there all the time, with its key.
 fn certain_rival(
     timeline: &Timeline<'_>,
     life: &Life<'_>,
@@ -178,7 +183,8 @@ fn certain_rival(
     timeline.certainly_in(life, place, span) && !life.departures.iter().any(|gone| gone.moved)
 }
 
-/// Clause 44: where a successor and the end are one step, nobody gets a message whose successor is there already.
+/// Clause 44: if storing a successor and ending the delivery are one step, nobody gets a message whose
+/// successor is already there.
 pub(super) fn ended_with_successors(timeline: &Timeline<'_>) -> Verdict {
     if !timeline.rules.successors_once || !timeline.rules.settlements_last {
         return Ok(());
@@ -201,8 +207,8 @@ pub(super) fn ended_with_successors(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 1 and 36: once everything is drained, each acknowledged message was removed by somebody, or is one of those that a
-/// purge took.
+/// Clauses 1 and 36: once everything is drained, each acknowledged message was removed by somebody, or taken
+/// by a purge.
 pub(super) fn nothing_lost(timeline: &Timeline<'_>) -> Verdict {
     let forgets = !timeline.rules.pushes_last && !timeline.deaths.is_empty();
     if forgets || !timeline.trace.events.iter().any(|call| call.op == Asked::Drained) {
@@ -228,7 +234,7 @@ pub(super) fn nothing_lost(timeline: &Timeline<'_>) -> Verdict {
 }
 
 impl Timeline<'_> {
-    /// Whether a push that was to be stored behind it may have taken over its key.
+    /// Returns whether a push that was to be stored behind this message may have taken over its key.
     fn may_have_lost_its_key(&self, number: usize, life: &Life<'_>, place: &anyqueue::PartitionId) -> bool {
         let key = life.content().and_then(|content| content.dedup_key.as_ref());
         let takes = |(other, later): (&usize, &Life<'_>)| {
@@ -241,24 +247,25 @@ impl Timeline<'_> {
         key.is_some() && self.lives.iter().any(takes)
     }
 
-    /// When it was certainly there: at the end of the first pull that returned it. Nothing of one that was pushed more than once.
+    /// Returns when the message was certainly there: at the end of the first pull that returned it. Returns
+    /// nothing if it was pushed more than once.
     fn first_seen(&self, message: usize) -> Option<Duration> {
         let life = self.lives.get(&message).filter(|life| life.pushes.len() == 1)?;
         self.holds_of(life).map(|hold| hold.span.to).min()
     }
 
-    /// Whether a copy of the message may be left of a move or a postponement that was cut off.
+    /// Returns whether a copy of the message may be left over from a move or a postponement that was cut off.
     pub(crate) fn may_be_half_copied(&self, life: &Life<'_>) -> bool {
         !self.rules.moves_once && life.half_copied
     }
 
-    /// Messages that were acknowledged and that nobody can have removed since, once for each time.
+    /// Returns messages that were acknowledged and that nobody can have removed since, once for each time.
     pub(crate) fn owed(&self) -> Vec<usize> {
         let owed = |(number, life): (&usize, &Life<'_>)| std::iter::repeat_n(*number, life.unremoved(true));
         self.lives.iter().flat_map(owed).collect()
     }
 
-    /// How many more may have been stored and not removed.
+    /// Returns how many more may have been stored and not removed.
     fn maybe_owed(&self) -> usize {
         self.lives.values().map(|life| life.unremoved(false)).sum()
     }
@@ -270,7 +277,7 @@ impl Life<'_> {
         let pushed =
             || self.arrivals.iter().filter(|arrival| arrival.certain == certain && arrival.pushed.is_some());
         let unremoved = |arrival: &&Arrival<'_>| {
-            // What may have been removed, for all that is known, may as well have been pushed anew by a push that is certain.
+            // A message that may have been removed may also have been pushed anew by a push that is certain.
             let anew =
                 self.arrivals.iter().filter(|next| next.pushed.is_some() && (next.certain || !certain));
             let again = anew.map(|next| next.span).find(|next| arrival.span.before(*next));

@@ -1,4 +1,4 @@
-//! Who is served, and in which order. Judged only on messages that certainly could be pulled.
+//! Which messages are served, and in which order. Judged only on messages that could certainly be pulled.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,14 +13,14 @@ use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Asked, Call, Delivered, OnDuplicate};
 
-/// Clauses 9, 11, 25 and 30: a pull that returns fewer than it was asked for leaves nothing behind that was ready: pushed,
-/// released, matured, or free by the end of a lease, within slack.
+/// Clauses 9, 11, 25 and 30: a pull that returns fewer messages than it was asked for leaves none behind that
+/// was ready: pushed, released, matured, or freed by the end of a lease, within slack.
 pub(super) fn ready_is_served(timeline: &Timeline<'_>) -> Verdict {
     let lines = lines(timeline);
     for (call, got) in pulls(timeline) {
         let Asked::Pull { partition, max, wait, stopped, .. } = &call.op else { continue };
         let span = call.span();
-        // A pull that waited had time to see what came meanwhile.
+        // A pull that waited had time to see what arrived meanwhile.
         let by = if got.is_empty() && !wait.is_zero() {
             span.from.max(span.to.saturating_sub(timeline.rules.wake))
         } else {
@@ -63,8 +63,8 @@ pub(super) fn ready_is_served(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 11, 18, 25 and 30: a pull that waits ends as soon as it can be served: not with what came long before its end, be it in its
-/// answer or left behind.
+/// Clauses 11, 18, 25 and 30: a waiting pull ends as soon as it can be served: no message became ready long
+/// before its end, whether the pull returned it or left it behind.
 pub(super) fn woken_in_time(timeline: &Timeline<'_>) -> Verdict {
     let waited = |(call, got): &(&Call, &Vec<Delivered>)| match &call.op {
         Asked::Pull { wait, stopped, .. } => !got.is_empty() && !wait.is_zero() && !*stopped,
@@ -79,7 +79,7 @@ pub(super) fn woken_in_time(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Judges the pulls that waited while the message certainly was there.
+/// Judges the pulls that waited while the message was certainly there.
 fn check_waiters(
     timeline: &Timeline<'_>,
     interval: &ReadyInterval<'_>,
@@ -93,7 +93,7 @@ fn check_waiters(
         if !late || interval.place != partition {
             continue;
         }
-        // Until this pull answered it, or beyond its end.
+        // Until this pull returned it, or beyond the pull's end.
         let answered = got.iter().any(|one| one.message == interval.message);
         let there = if answered { interval.until == span.from } else { interval.until > span.to };
         let alone = !answered || interval.until_second > span.to;
@@ -122,7 +122,7 @@ fn check_waiters(
     Ok(())
 }
 
-/// Clauses 15 and 19: highest priority first; then what was released; then in the order of joining the line.
+/// Clauses 15 and 19: highest priority first; then released messages; then in the order of joining the line.
 pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
     let lines = lines(timeline);
     for (call, got) in pulls(timeline) {
@@ -144,7 +144,8 @@ pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
                 front.admit(interval);
             }
         }
-        // From the last to the first: so each meets those that were left waiting, and those that were answered after it.
+        // From the last to the first: so each is compared with those that were left waiting, and those that
+        // were returned after it.
         for (at, delivered) in got.iter().enumerate().rev() {
             if follows_in_group(partition, got, at) {
                 continue; // it came with the first of its group, whatever its own priority
@@ -163,7 +164,7 @@ pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Of those who wait, the first of each priority and place.
+/// The first waiting message of each priority and position.
 #[derive(Default)]
 struct Front<'b, 'a>(BTreeMap<(u8, QueuePosition), &'b ReadyInterval<'a>>);
 
@@ -190,7 +191,8 @@ fn told(first: &ReadyInterval<'_>, delivered: &Delivered) -> (String, String) {
     (expected, format!("#{} went ahead of it", delivered.message))
 }
 
-/// Whether another client's pull may hold, for a moment, more than it answered: what it has, this one cannot have.
+/// Returns whether another client's pull may briefly hold more than it returned: this pull cannot have those
+/// messages.
 fn others_overfetch(timeline: &Timeline<'_>, call: &Call, partition: &PartitionId) -> bool {
     let span = call.span();
     let holds = |other: &Call| match &other.op {
@@ -206,8 +208,8 @@ fn others_overfetch(timeline: &Timeline<'_>, call: &Call, partition: &PartitionI
     timeline.rules.overfetch && timeline.trace.events.iter().any(holds)
 }
 
-/// Whether another pull, under way at the same time, may be the first to come upon it since its lease or delay was over, and be at work
-/// on it: a server may pass over what is being changed.
+/// Returns whether another pull, under way at the same time, may be the first to find the message since its
+/// lease or delay was over, and be working on it: a server may skip what is being changed.
 fn being_made_ready(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, call: &Call) -> bool {
     if !interval.by_time {
         return false;
@@ -229,7 +231,8 @@ fn being_made_ready(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, call:
     !others().any(came_upon_it)
 }
 
-/// Whether a push of its deduplication key may be at work on it: a server may pass over what is being changed.
+/// Returns whether a push with its deduplication key may be working on it: a server may skip what is being
+/// changed.
 fn being_replaced(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, span: Span) -> bool {
     let Some(key) = &interval.content.dedup_key else { return false };
     let pushes = timeline.lives.values().flat_map(|life| &life.pushes);
@@ -241,7 +244,8 @@ fn being_replaced(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, span: S
     })
 }
 
-/// Whether the pull could have had it from its first moment on, and nobody else took it.
+/// Returns whether the pull could have had the message from the pull's first moment on, and nobody else took
+/// it.
 fn waited(interval: &ReadyInterval<'_>, answered: bool, pull: Span) -> bool {
     let taken_here = answered && interval.until == pull.from && interval.until_second > pull.to;
     interval.content.group.is_none()
@@ -258,7 +262,8 @@ fn goes_first(timeline: &Timeline<'_>, first: &ReadyInterval<'_>, second: &Ready
         return a > b;
     }
     let same_level = a == b && second.content.group.is_none();
-    // Two that only happen to be due at the same moment may go either way; two of one call may not.
+    // Two messages that merely happen to be due at the same moment may come in either order; two of one call
+    // may not.
     let one_call = first.begun == second.begun && first.joined == second.joined;
     let in_turn = first.joined.before(second.joined) || (one_call && first.nth < second.nth);
     same_level
@@ -275,7 +280,7 @@ fn goes_first(timeline: &Timeline<'_>, first: &ReadyInterval<'_>, second: &Ready
         }
 }
 
-/// All intervals, by partition.
+/// Returns all intervals, by partition.
 fn lines<'a>(timeline: &Timeline<'a>) -> BTreeMap<&'a PartitionId, Vec<ReadyInterval<'a>>> {
     let mut lines: BTreeMap<&PartitionId, Vec<ReadyInterval<'_>>> = BTreeMap::new();
     for (number, life) in &timeline.lives {

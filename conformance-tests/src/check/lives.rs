@@ -1,4 +1,4 @@
-//! What is known of each message: where it came and went, who held it, what changed it.
+//! What is known about each message: where it came and went, who held it, and what changed it.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use anyqueue::{Headers, PartitionId};
 use super::span::Span;
 use crate::history::{Act, Call, Change, Content, Delivered, Pushed};
 
-/// A message came into a partition, or may have.
+/// A message came into a partition, or may have done so.
 #[derive(Debug)]
 pub(crate) struct Arrival<'a> {
     pub(crate) place: &'a PartitionId,
     pub(crate) span: Span,
     pub(crate) certain: bool,
-    /// The push, if it was one, and its place in the batch; else it was a move.
+    /// The push, if it was one, and its position in the batch; otherwise it was a move.
     pub(crate) pushed: Option<(&'a Pushed, usize)>,
 }
 
-/// A message left a partition, or may have.
+/// A message left a partition, or may have done so.
 #[derive(Debug)]
 pub(crate) struct Departure {
     pub(crate) place: PartitionId,
@@ -26,21 +26,22 @@ pub(crate) struct Departure {
     pub(crate) moved: bool,
 }
 
-/// What is known of one message.
+/// What is known about one message.
 #[derive(Debug, Default)]
 pub(crate) struct Life<'a> {
     pub(crate) pushes: Vec<(&'a Call, &'a Pushed)>,
     pub(crate) arrivals: Vec<Arrival<'a>>,
     pub(crate) departures: Vec<Departure>,
-    /// By the end of their pulls.
+    /// In the order in which their pulls ended.
     pub(crate) holds: Vec<usize>,
     /// Headers that settlements gave it.
     pub(crate) headers: Vec<&'a Headers>,
-    /// A move or a postponement of which nobody knows whether it was done: where that takes a copy, there may be two.
+    /// Whether there was a move or a postponement of which nobody knows whether it was done: if that takes a
+    /// copy, there may be two.
     pub(crate) half_copied: bool,
-    /// When its cancellation was requested of its holder.
+    /// When its holder was asked to cancel it.
     pub(crate) cancelled: Vec<Span>,
-    /// What changed it while it waited, or may have.
+    /// What changed it, or may have changed it, while it waited.
     pub(crate) amendments: Vec<Amended<'a>>,
 }
 
@@ -62,16 +63,17 @@ pub(crate) struct Hold<'a> {
     pub(crate) delivered: &'a Delivered,
     /// As asked for.
     pub(crate) lease: Duration,
-    /// Until this moment nobody else may have it.
+    /// Until this moment nobody else may have the message.
     pub(crate) sure_until: Duration,
-    /// From this moment on somebody else can have it, if nobody settled it.
+    /// From this moment on somebody else can have the message, if nobody settled it.
     pub(crate) over_by: Duration,
     pub(crate) fate: Fate<'a>,
     pub(crate) tried: Vec<Try<'a>>,
 }
 
 impl Hold<'_> {
-    /// Something ended the hold at this moment, or may have: also for the attempts that were under way then.
+    /// Something ended the hold at this moment, or may have done so, also for the attempts that were under
+    /// way then.
     pub(crate) fn sure_no_longer_than(&mut self, moment: Duration) {
         self.sure_until = self.sure_until.min(moment);
         for attempt in self.tried.iter_mut().filter(|attempt| attempt.span.to >= moment) {
@@ -94,12 +96,12 @@ pub(crate) enum Fate<'a> {
 #[derive(Debug)]
 pub(crate) struct Try<'a> {
     pub(crate) span: Span,
-    /// `None`: an extension.
+    /// `None` means an extension.
     pub(crate) action: Option<&'a Act>,
-    /// `None`: not known.
+    /// `None` means unknown.
     pub(crate) held: Option<bool>,
     pub(crate) told_cancelled: bool,
-    /// The hold's bounds as they stood before.
+    /// The hold's bounds before the attempt.
     pub(crate) sure_until: Duration,
     pub(crate) over_by: Duration,
 }

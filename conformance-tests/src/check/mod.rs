@@ -1,7 +1,7 @@
 //! The history checker: what must be true of every history, whatever was done.
 //!
-//! Each invariant is one function over the [`Timeline`]; it names the clause of the contract that it holds the history to.
-//! `corpus/` has small histories that keep all of them, and for each invariant one that breaks it.
+//! Each invariant is one function over the [`Timeline`]; it names the clause of the contract that it checks.
+//! `corpus/` has small histories that satisfy all invariants, and for each invariant one that breaks it.
 
 mod amended;
 mod content;
@@ -25,7 +25,7 @@ use verdict::{Broken, Verdict};
 use crate::clause::Clause;
 use crate::history::{Amendment, Answer, Asked, Push, Settled, Settling, Trace};
 
-/// What an invariant finds wrong.
+/// What is wrong according to an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Violation {
@@ -35,15 +35,15 @@ pub struct Violation {
     pub clause: Clause,
     /// The numbers of the messages concerned.
     pub about: Vec<usize>,
-    /// What the clause makes of this situation.
+    /// What the clause requires in this situation.
     pub expected: String,
     /// What happened instead.
     pub seen: String,
-    /// Whether all that is wrong is that something came late, as it may once on a busy machine.
+    /// Whether something came late and nothing else is wrong, as may happen once on a busy machine.
     pub late: bool,
 }
 
-/// Something that is true of every right history.
+/// Something that is true of every correct history.
 struct Invariant {
     name: &'static str,
     check: fn(&Timeline<'_>) -> Verdict,
@@ -55,7 +55,7 @@ macro_rules! invariants {
     };
 }
 
-/// In the order in which they are checked: the first that is broken says most about the fault.
+/// In the order in which they are checked: the first broken one says most about the fault.
 const INVARIANTS: &[Invariant] = invariants! {
     content: one_answer_each, no_ghosts, content_intact, labels_agree;
     life: refused_is_not_stored, one_place, final_removal, dedup, ended_with_successors, nothing_lost;
@@ -67,10 +67,10 @@ const INVARIANTS: &[Invariant] = invariants! {
     inspection: counts_possible, pages_possible, deletions_true, purge_within_limit;
 };
 
-/// After all others: what breaks none but this was only slow.
+/// Checked after all others: a history that breaks only this one was merely slow.
 const IN_TIME: Invariant = Invariant { name: "wait_over", check: timing::wait_over };
 
-/// The names of all invariants that a [`Trace`] is held to.
+/// Returns the names of all invariants that a [`Trace`] must satisfy.
 pub fn invariants() -> impl Iterator<Item = &'static str> {
     INVARIANTS.iter().map(|invariant| invariant.name).chain([IN_TIME.name, NOT_VACUOUS])
 }
@@ -81,13 +81,14 @@ impl Trace {
     /// Judges the history.
     ///
     /// # Errors
-    /// The first invariant that it breaks.
+    /// Returns the first invariant that the history breaks.
     pub fn check(&self) -> Result<(), Violation> {
         Timeline::of(self).check()?;
         self.check_not_vacuous()
     }
 
-    /// What was planned succeeded at least once, so that the history proves something about it.
+    /// Checks that each planned kind of operation succeeded at least once, so that the history proves
+    /// something about it.
     fn check_not_vacuous(&self) -> Result<(), Violation> {
         let missing = self.head.planned.iter().find(|kind| !self.succeeded(kind));
         let Some(kind) = missing else { return Ok(()) };
@@ -101,7 +102,7 @@ impl Trace {
         })
     }
 
-    /// How many settlements of this kind were sent; `None` if it is not one of settlements.
+    /// Returns how many settlements of this kind were sent; `None` if it is not a kind of settlement.
     pub(crate) fn settlements(&self, kind: &str) -> Option<usize> {
         let of_settlements = ["remove", "release", "retry", "postpone", "move", "successors"];
         of_settlements.contains(&kind).then(|| {
@@ -145,7 +146,7 @@ impl Trace {
         })
     }
 
-    /// A fault proves something if its process held a message then, or another was at work.
+    /// A crash proves something if its process held a message then, or another process was at work.
     fn struck(&self, crash: &crate::history::Call) -> bool {
         let overlaps = |call: &&crate::history::Call| {
             call.invoked < crash.invoked && call.returned.is_none_or(|returned| returned > crash.invoked)
@@ -158,7 +159,7 @@ impl Trace {
     }
 }
 
-/// Whether a settlement does this, or brings successors.
+/// Returns whether a settlement does this, or brings successors.
 fn is_of(item: &Settled, kind: &str) -> bool {
     item.action.name() == kind || (kind == "successors" && !item.then.is_empty())
 }

@@ -1,4 +1,4 @@
-//! When a message certainly could be pulled, and when it may have been somewhere at all.
+//! When a message could certainly be pulled, and when it may have been anywhere at all.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ pub(crate) struct ReadyInterval<'a> {
     pub(crate) content: &'a Content,
     pub(crate) place: &'a PartitionId,
     pub(crate) queue_position: QueuePosition,
-    /// When it was pushed or released.
+    /// When the message was pushed or released.
     pub(crate) begun: Span,
-    /// When it took its place in the line: later than that if it was deferred.
+    /// When the message took its place in the line: later than that if it was deferred.
     pub(crate) joined: Span,
-    /// Its number among what joined in one call.
+    /// The message's number among those that joined in one call.
     pub(crate) nth: usize,
-    /// Whether nobody made it ready but time: a lease ran out, or a delay was over.
+    /// Whether only time made it ready: a lease ran out, or a delay was over.
     pub(crate) by_time: bool,
-    /// Certainly there to be pulled from this moment on.
+    /// The message can certainly be pulled from this moment on.
     pub(crate) since: Duration,
-    /// Until then nobody can have taken it.
+    /// Until this moment nobody can have taken the message.
     pub(crate) until: Duration,
-    /// Until then nobody but the first who may have.
+    /// Until this moment nobody can have taken it except the first one who may have.
     pub(crate) until_second: Duration,
 }
 
@@ -36,21 +36,21 @@ pub(crate) enum QueuePosition {
     New,
     /// Moved here: at the end of its priority.
     Moved,
-    /// Postponed: by what is declared.
+    /// Postponed: where the backend declares that such messages go.
     Postponed,
-    /// Released: ahead of what is new.
+    /// Released: ahead of new messages.
     Returned,
 }
 
 impl ReadyInterval<'_> {
-    /// Whether it has its place because a delay was over, or it was postponed.
+    /// Returns whether it has its place because a delay was over, or because it was postponed.
     pub(crate) fn rejoined(&self) -> bool {
         let matured = self.queue_position == QueuePosition::New && self.content.delay.is_some();
         matured || self.queue_position == QueuePosition::Postponed
     }
 }
 
-/// When a hold ends.
+/// Returns when a hold ends.
 fn end_of(hold: &Hold<'_>) -> Span {
     match hold.fate {
         Fate::Settled(_, span) => span,
@@ -59,7 +59,7 @@ fn end_of(hold: &Hold<'_>) -> Span {
 }
 
 impl<'a> Timeline<'a> {
-    /// All intervals of a message that certainly were.
+    /// Returns all intervals of a message that are certain.
     pub(crate) fn ready_intervals(&self, message: usize, life: &Life<'a>) -> Vec<ReadyInterval<'a>> {
         if self.others_at_work || !life.amendments.is_empty() {
             return Vec::new(); // what was amended is judged by invariants of its own
@@ -74,7 +74,7 @@ impl<'a> Timeline<'a> {
         intervals.into_iter().map(|(interval, _)| interval).collect()
     }
 
-    /// How the message came to stand where this hold's pull found it; `None` if that is not certain.
+    /// Returns how the message came to stand where this hold's pull found it; `None` if that is not certain.
     pub(crate) fn queue_position_before(&self, hold: &Hold<'a>) -> Option<ReadyInterval<'a>> {
         let life = self.life_of(hold)?;
         let previous = self.previous(hold, life);
@@ -96,15 +96,16 @@ impl<'a> Timeline<'a> {
         (interval.place == hold.place).then_some(interval)
     }
 
-    /// The last delivery of the same message before this one, since it was last pushed.
+    /// Returns the last delivery of the same message before this one, since it was last pushed.
     pub(crate) fn previous<'b>(&'b self, hold: &Hold<'a>, life: &'b Life<'a>) -> Option<&'b Hold<'a>> {
         let pushed = life.last_push(hold).map(|arrival| arrival.span.from);
         let earlier = self.holds_of(life).filter(|other| other.span.to < hold.span.to);
         earlier.filter(|other| pushed.is_none_or(|pushed| other.span.to > pushed)).last()
     }
 
-    /// Whether another delivery may have come between this one and the one before it, or taken its place: the order of claims is that
-    /// of the answers, except where [`Self::may_be_swapped`] says that it may not be.
+    /// Returns whether another delivery may have come between this one and the previous one, or taken its
+    /// place: claims happen in the order of their answers, except where [`Self::may_be_swapped`] says that
+    /// they may not.
     pub(crate) fn order_is_unsure(&self, hold: &Hold<'a>, life: &Life<'a>) -> bool {
         let previous = self.previous(hold, life);
         self.holds_of(life).any(|other| {
@@ -113,8 +114,8 @@ impl<'a> Timeline<'a> {
         })
     }
 
-    /// Whether of two pulls at the same time the one that answered last may have claimed first: its lease was over, or released by the
-    /// end of its client, when the other answered.
+    /// Returns whether, of two concurrent pulls, the one that answered last may have claimed first: its lease
+    /// was over, or released by the end of its client, when the other answered.
     pub(crate) fn may_be_swapped(&self, one: &Hold<'a>, other: &Hold<'a>) -> bool {
         let claimed_first = |last: &Hold<'a>, first: &Hold<'a>| {
             let over = last.sure_until <= first.span.to.saturating_add(self.rules.grain);
@@ -124,7 +125,7 @@ impl<'a> Timeline<'a> {
             && (claimed_first(one, other) || claimed_first(other, one))
     }
 
-    /// Whether a pull that nobody heard of may have held the message since `begun`.
+    /// Returns whether a pull whose answer was lost may have held the message since `begun`.
     pub(crate) fn claimed_unseen(&self, hold: &Hold<'a>, begun: Span) -> bool {
         let claimed = |(place, open): &(&PartitionId, Span)| {
             *place == hold.place && open.from < hold.span.to && open.to > begun.from
@@ -132,7 +133,7 @@ impl<'a> Timeline<'a> {
         self.others_at_work || self.open_pulls.iter().any(claimed)
     }
 
-    /// Whether another one may hold the message when this one returns it, and go on holding it.
+    /// Returns whether another consumer may hold the message when this one releases it, and keep holding it.
     fn is_shared(&self, hold: &Hold<'a>, life: &Life<'a>) -> bool {
         let (mine, end) = (hold.delivered.delivery, end_of(hold));
         let mut others = self.holds_of(life).filter(|other| other.delivered.delivery != mine);
@@ -204,7 +205,7 @@ impl<'a> Timeline<'a> {
         Some((interval, after))
     }
 
-    /// When something deferred at `span` joins the line, and from when on it certainly stands there.
+    /// Returns when a message deferred at `span` joins the line, and from when on it certainly stands there.
     fn matured(&self, span: Span, delay: Duration) -> (Span, Duration) {
         if delay.is_zero() {
             return (span, span.to);
@@ -214,8 +215,8 @@ impl<'a> Timeline<'a> {
         (Span { from: due.from.saturating_sub(self.rules.grain), to }, to)
     }
 
-    /// The two earliest moments at which somebody may have taken the message out of the interval. `after`: what had ended by
-    /// then cannot have.
+    /// Returns the two earliest moments at which somebody may have taken the message out of the interval.
+    /// Pulls that had ended by `after` cannot have taken it.
     fn first_takings(
         &self,
         life: &Life<'a>,
@@ -235,7 +236,7 @@ impl<'a> Timeline<'a> {
         possible.fold((NEVER, NEVER), |(first, second), at| (first.min(at), second.min(first.max(at))))
     }
 
-    /// Whether the message was there throughout the span, waiting, delayed or held.
+    /// Returns whether the message was there throughout the span, waiting, delayed or held.
     pub(crate) fn certainly_in(&self, life: &Life<'a>, place: &PartitionId, span: Span) -> bool {
         let there =
             |arrival: &&Arrival<'a>| arrival.certain && arrival.place == place && arrival.span.before(span);
@@ -250,7 +251,7 @@ impl<'a> Timeline<'a> {
         !self.others_at_work && !life.departures.iter().any(left) && !self.purges.iter().any(purged)
     }
 
-    /// Whether no pull can have been kept from the partition by a pause, at any moment of the span.
+    /// Returns whether no pause can have kept a pull from the partition at any moment of the span.
     pub(crate) fn never_paused(&self, place: &PartitionId, span: Span) -> bool {
         let pauses = || self.pauses.iter().filter(|pause| pause.place == place);
         let resumed =
@@ -259,7 +260,7 @@ impl<'a> Timeline<'a> {
         !pauses().any(|pause| pause.paused && pause.span.to > resumed && pause.span.from < span.to)
     }
 
-    /// Whether the message is in no group here, or was the first of it throughout the span.
+    /// Returns whether the message is in no group here, or was the first of its group throughout the span.
     pub(crate) fn leads_group(&self, interval: &ReadyInterval<'a>, span: Span) -> bool {
         let Some(group) = interval.content.group.as_ref().filter(|_| self.rules.groups) else { return true };
         let others = self.lives.iter().filter(|(number, life)| {
@@ -273,13 +274,13 @@ impl<'a> Timeline<'a> {
 }
 
 impl<'a> Life<'a> {
-    /// The last push of the message before this delivery.
+    /// Returns the last push of the message before this delivery.
     pub(crate) fn last_push(&self, hold: &Hold<'_>) -> Option<&Arrival<'a>> {
         let pushes = self.arrivals.iter().filter(|arrival| arrival.pushed.is_some());
         pushes.filter(|arrival| arrival.span.from < hold.span.to).max_by_key(|arrival| arrival.span.from)
     }
 
-    /// Whether the message may have been there at some moment of the span.
+    /// Returns whether the message may have been there at some moment of the span.
     pub(crate) fn possibly_in(&self, place: &PartitionId, span: Span) -> bool {
         self.arrivals.iter().any(|arrival| {
             let gone = |gone: &Departure| {

@@ -1,4 +1,4 @@
-//! What a history is held to: the part of the capabilities that decides what is right.
+//! The rules that a history must obey: the part of the capabilities that decides what is correct.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::{CLOCK_GRAIN, scheduling};
 use crate::history::units::ms;
 
-/// The default is the strictest, on a controlled clock.
+/// The default is the strictest set of rules, on a controlled clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent promise of the backend")]
@@ -19,12 +19,12 @@ pub(crate) struct Rules {
     pub(crate) exclusive: bool,
     pub(crate) fencing: bool,
     pub(crate) confirmed: bool,
-    /// What the server confirmed it still knows after its death: pushes, claims, settlements.
+    /// What the server confirmed and still knows after it was killed: pushes, claims, settlements.
     pub(crate) pushes_last: bool,
     pub(crate) claims_last: bool,
     pub(crate) settlements_last: bool,
     pub(crate) timed_leases: bool,
-    /// A pull may hold for a moment what it does not return.
+    /// Whether a pull may briefly hold messages that it does not return.
     pub(crate) overfetch: bool,
     pub(crate) priority: bool,
     pub(crate) push_order: bool,
@@ -32,20 +32,20 @@ pub(crate) struct Rules {
     pub(crate) rejoin: Rejoin,
     pub(crate) groups: bool,
     pub(crate) unique_ids: bool,
-    /// A move, or a postponement by a copy, leaves one message whatever happens meanwhile.
+    /// Whether a move, or a postponement by a copy, leaves one message whatever happens meanwhile.
     pub(crate) moves_once: bool,
     pub(crate) successors_once: bool,
     pub(crate) dedup: Dedup,
     pub(crate) counting: Counting,
-    /// Counts and pages show the very moment.
+    /// Whether counts and pages show the exact moment.
     pub(crate) inspect_now: bool,
-    /// How late a timed promise may be kept, a busy machine's share included.
+    /// How late a timed promise may be kept, including the share of a busy machine.
     #[serde(rename = "slack_ms", with = "ms")]
     pub(crate) slack: Duration,
-    /// How long a waiting pull may overlook a push.
+    /// How long a waiting pull may miss a push.
     #[serde(rename = "wake_ms", with = "ms")]
     pub(crate) wake: Duration,
-    /// How much earlier than promised a timed thing may be seen.
+    /// How much earlier than promised a timed event may be seen.
     #[serde(rename = "grain_ms", with = "ms")]
     pub(crate) grain: Duration,
 }
@@ -55,11 +55,11 @@ pub(crate) struct Rules {
 pub(crate) enum Dedup {
     None,
     WhileLive,
-    /// For a time: what it answers then is judged by cases of its own.
+    /// For a time; the answers during that time are judged by cases of their own.
     Window,
 }
 
-/// Where what was postponed or has matured stands.
+/// Where a postponed or matured message stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Rejoin {
@@ -106,13 +106,13 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// What this backend declares, on the machine's own clock.
+    /// Returns the rules for what this backend declares, on the machine's own clock.
     pub(crate) fn of(capabilities: &Capabilities) -> Self {
         let declared = Self::on_controlled_time(capabilities);
         Self { slack: declared.slack + scheduling(), wake: declared.wake + scheduling(), ..declared }
     }
 
-    /// The same where no time passes but what the suite lets pass.
+    /// Returns the same for a clock that only the suite moves.
     pub(crate) fn on_controlled_time(capabilities: &Capabilities) -> Self {
         Self {
             exclusive: capabilities.exclusive == Strictness::Strict,

@@ -1,4 +1,4 @@
-//! From the beginning of a call to its end.
+//! The time from the beginning of a call to its end.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::history::Call;
 /// A time that never comes.
 pub(crate) const NEVER: Duration = Duration::MAX;
 
-/// From the beginning of a call to its end.
+/// The time from the beginning of a call to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Duration,
@@ -29,7 +29,7 @@ impl Call {
         Span { from: self.invoked, to: self.returned.unwrap_or(NEVER) }
     }
 
-    /// The client: a process's next instance is another one.
+    /// Returns the client: a process's next instance is another client.
     pub(super) fn client(&self) -> (&str, u32) {
         (&self.process, self.instance)
     }

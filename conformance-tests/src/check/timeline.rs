@@ -1,7 +1,7 @@
-//! A history as a timeline: for each message when it may have come and gone, and who held it.
+//! A history as a timeline: when each message may have come and gone, and who held it.
 //!
-//! A call takes effect at one moment between its beginning and its end; nobody knows when. So everything is kept as a
-//! [`Span`], and invariants judge only what holds whichever moments they were.
+//! A call takes effect at one moment between its beginning and its end; nobody knows when. So everything is
+//! kept as a [`Span`], and invariants judge only what is true whichever moments these were.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -27,17 +27,17 @@ pub(crate) struct Timeline<'a> {
     pub(crate) partitions: BTreeSet<PartitionId>,
     /// Pauses (`true`) and resumptions, and whether they certainly took effect.
     pub(crate) pauses: Vec<Pause<'a>>,
-    /// Purges, and how many each took; `None`: not known.
+    /// Purges, and how many messages each took; `None` if that is not known.
     pub(crate) purges: Vec<(&'a PartitionId, Span, Option<usize>)>,
-    /// When clients were closed or let go.
+    /// When clients were closed or dropped.
     pub(crate) ends: Vec<((&'a str, u32), Duration)>,
     /// When the server was killed.
     pub(crate) deaths: Vec<Duration>,
     /// Pulls of which nobody knows what they claimed, and until when they may hold it.
     pub(crate) open_pulls: Vec<(&'a PartitionId, Span)>,
-    /// Other processes took messages, of which the history knows only what they said later.
+    /// Whether other processes took messages, of which the history knows only what they reported later.
     pub(crate) others_at_work: bool,
-    /// Until when another process may hold what it said it took.
+    /// Until when another process may hold what it reported to have taken.
     taken_until: Option<Duration>,
     by_delivery: HashMap<usize, usize>,
 }
@@ -85,7 +85,7 @@ impl<'a> Timeline<'a> {
         life.holds.iter().filter_map(|hold| self.holds.get(*hold))
     }
 
-    /// The latest moment at which something that is owed becomes available.
+    /// Returns the latest moment at which an outstanding message becomes available.
     pub(crate) fn due_by(&self) -> Duration {
         let mut due = Duration::ZERO;
         for hold in &self.holds {
@@ -102,7 +102,7 @@ impl<'a> Timeline<'a> {
         delays.chain(open).chain(self.taken_until).fold(due, Duration::max)
     }
 
-    /// How many messages purges took, as far as they answered.
+    /// Returns how many messages purges took, according to their answers.
     pub(crate) fn purged(&self) -> usize {
         self.purges.iter().filter_map(|(_, _, took)| *took).sum()
     }
@@ -119,14 +119,15 @@ impl<'a> Timeline<'a> {
                 Answer::Ok(got) => {
                     self.pull(call, partition, *lease, got);
                     if self.rules.overfetch {
-                        // What it claimed beyond its answer, waiting or not, is handed on or released within slack.
+                        // Messages that it claimed beyond its answer, waiting or not, are handed on or
+                        // released within slack.
                         let to = span.to.saturating_add(self.rules.slack);
                         self.open_pulls.push((partition, Span { from: span.to, to }));
                     }
                 }
                 Answer::Fail(_) => {}
                 Answer::Unknown | Answer::Missing => {
-                    // A pull that nobody hears of any more ends with its wait.
+                    // A pull whose answer is never heard ends with its wait.
                     let ended = span.to.min(span.from.saturating_add(wait.saturating_add(self.rules.slack)));
                     let to = ended.saturating_add(*lease + self.rules.slack);
                     self.open_pulls.push((partition, Span { from: span.from, to }));
@@ -135,7 +136,7 @@ impl<'a> Timeline<'a> {
             Asked::Settle { items } => {
                 for item in items {
                     let lost = item.answer.ok() == Some(&Settling::Lost);
-                    // Where it takes two steps, the lease may end between them.
+                    // If the settlement takes two steps, the lease may end between them.
                     let halved = lost && self.may_hold(item.delivery, span.from);
                     if !(lost && self.is_of_another(call, item.delivery)) {
                         self.settle(span, item.message, item.delivery, &item.action, &item.answer);
@@ -144,7 +145,8 @@ impl<'a> Timeline<'a> {
                         self.half_copied(span, item.message, &item.action);
                     }
                     for successor in &item.then {
-                        // Nothing is said of the order among the successors of one call: each is the first.
+                        // Nothing is promised about the order among the successors of one call: each is the
+                        // first.
                         self.push(call, &successor.partition, std::slice::from_ref(&successor.pushed));
                         if halved && !self.rules.successors_once {
                             self.half_stored(span, successor);
@@ -217,7 +219,7 @@ impl<'a> Timeline<'a> {
             let life = self.lives.entry(item.message).or_default();
             life.pushes.push((call, item));
             let certain = match item.answer {
-                // Where keys are remembered for a time a repetition is dropped, and may be answered the same.
+                // If keys are remembered for a time, a repetition is dropped, and may get the same answer.
                 Answer::Ok(Push::Stored) => {
                     item.content.dedup_key.is_none() || self.rules.dedup != Dedup::Window
                 }
@@ -233,13 +235,13 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Whether the delivery may still have been held at this moment.
+    /// Returns whether the delivery may still have been held at this moment.
     fn may_hold(&self, delivery: Option<usize>, moment: Duration) -> bool {
         let hold = delivery.and_then(|delivery| self.hold(delivery));
         hold.is_some_and(|hold| hold.over_by >= moment && !matches!(hold.fate, Fate::Settled(..)))
     }
 
-    /// A copy may have been stored though its delivery did not end.
+    /// A copy may have been stored although its delivery did not end.
     fn half_copied(&mut self, span: Span, message: usize, action: &'a Act) {
         let life = self.lives.entry(message).or_default();
         life.half_copied |= matches!(action, Act::Postpone { .. } | Act::Move { .. });
@@ -250,14 +252,14 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// A successor may have been stored though its delivery did not end.
+    /// A successor may have been stored although its delivery did not end.
     fn half_stored(&mut self, span: Span, Successor { partition, pushed }: &'a Successor) {
         let arrival = Arrival { place: partition, span, certain: false, pushed: Some((pushed, 0)) };
         self.life(pushed.message).arrivals.push(arrival);
     }
 
-    /// Another process said that it removed the message. What several say is not heard in the order in which it was done: the push
-    /// may have been heard of later.
+    /// Another process reported that it removed the message. Reports of several processes do not arrive in
+    /// the order of events: the push may have been reported later.
     fn removed(&mut self, span: Span, message: usize) {
         let life = self.life(message);
         let gone = life.arrivals.iter().map(|arrival| {
@@ -269,7 +271,7 @@ impl<'a> Timeline<'a> {
         life.departures.extend(gone);
     }
 
-    /// What was brought forward is as if it had come once more, with another delay.
+    /// A message that was brought forward is treated as if it had arrived once more, with another delay.
     fn replaced(
         &mut self,
         call: &'a Call,
@@ -405,15 +407,15 @@ impl<'a> Timeline<'a> {
         self.life(message).departures.push(Departure { place: place.clone(), span, certain, moved: false });
     }
 
-    /// Where the lease is the connection, only the client that pulled can end the delivery.
+    /// If the lease is the connection, only the client that pulled can end the delivery.
     fn is_of_another(&self, call: &Call, delivery: Option<usize>) -> bool {
         let hold = delivery.and_then(|delivery| self.by_delivery.get(&delivery).copied());
         let hold = hold.and_then(|hold| self.holds.get(hold));
         !self.rules.timed_leases && hold.is_some_and(|hold| hold.call.client() != call.client())
     }
 
-    /// Where the lease is the connection, whatever ends connections may have ended it; and where claims do not outlive the server, its
-    /// death.
+    /// If the lease is the connection, whatever ends connections may have ended it; if claims do not outlive
+    /// the server, so may its death.
     fn disrupted(&mut self, span: Span, disruption: &str) {
         let killed = disruption == killed();
         if killed {

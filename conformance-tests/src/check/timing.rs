@@ -5,13 +5,13 @@ use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Act, Answer, Asked, Call, Delivered};
 
-/// The moment from which on the message can have been there, if it was pushed once.
+/// Returns the moment from which on the message can have been there, if it was pushed once.
 fn pushed_after(timeline: &Timeline<'_>, hold: &Hold<'_>) -> std::time::Duration {
     let arrivals = timeline.life_of(hold).map_or(&[][..], |life| &life.arrivals);
     if let [only] = arrivals { only.span.from } else { std::time::Duration::ZERO }
 }
 
-/// The ended pulls of a history, with what they answered.
+/// Returns the ended pulls of a history, with what they returned.
 pub(super) fn pulls<'b>(timeline: &'b Timeline<'_>) -> impl Iterator<Item = (&'b Call, &'b Vec<Delivered>)> {
     timeline.trace.events.iter().filter_map(|call| match &call.op {
         Asked::Pull { answer: Answer::Ok(got), .. } => Some((call, got)),
@@ -66,7 +66,7 @@ pub(super) fn client_closed(timeline: &Timeline<'_>, pull: &Call) -> bool {
     timeline.ends.iter().any(|(client, at)| *at < pull.span().to && *client == pull.client())
 }
 
-/// Clause 30: what was delayed or postponed is not delivered before its time.
+/// Clause 30: a delayed or postponed message is not delivered before its time.
 pub(super) fn not_early(timeline: &Timeline<'_>) -> Verdict {
     for hold in &timeline.holds {
         let Some((from, delay)) = put_off(timeline, hold) else { continue };
@@ -81,7 +81,7 @@ pub(super) fn not_early(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// The delay that this delivery had to wait for, and from when.
+/// Returns the delay that this delivery had to wait for, and from when.
 fn put_off(timeline: &Timeline<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std::time::Duration)> {
     let judged = |life: &&Life<'_>| !timeline.order_is_unsure(hold, life) && life.amendments.is_empty();
     let life = timeline.life_of(hold).filter(judged)?;

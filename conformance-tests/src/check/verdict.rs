@@ -1,4 +1,4 @@
-//! What an invariant says of a history.
+//! What an invariant says about a history.
 
 use crate::clause::Clause;
 /// Nothing, or what is wrong.
@@ -12,7 +12,7 @@ pub(super) struct Broken {
     pub(super) seen: String,
 }
 
-/// Holds unless `broken`; the texts are only made if it is.
+/// Succeeds unless `broken`; the texts are only created if it is.
 pub(super) fn refute(
     broken: bool,
     clause: Clause,

@@ -1,4 +1,4 @@
-//! What a child can be told to do, and what it says.
+//! What a child can be told to do, and what it reports.
 
 use std::io::Write as _;
 
@@ -32,7 +32,7 @@ pub enum Role {
         max: usize,
         /// The lease of each, in milliseconds.
         lease_ms: u64,
-        /// Whether it removes each, or holds it.
+        /// Whether it removes each message, or holds it.
         remove: bool,
     },
     /// Pushes batches until it is killed.
@@ -42,14 +42,14 @@ pub enum Role {
         /// Messages per batch.
         batch: usize,
     },
-    /// Pulls one message after the other and removes it, with a successor whose payload counts one on.
+    /// Pulls one message after another and removes it, with a successor whose payload is counted up by one.
     Relay {
         /// The partition's name.
         partition: String,
         /// The lease of each, in milliseconds.
         lease_ms: u64,
     },
-    /// Pulls one message after the other and removes it, with the end of its task.
+    /// Pulls one message after another and removes it, with the end of its task.
     Ender {
         /// The partition's name.
         partition: String,
@@ -83,7 +83,7 @@ pub enum Role {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ChildEvent {
-    /// It is about to push this message.
+    /// The child is about to push this message.
     Pushing {
         /// The partition's name.
         partition: String,
@@ -97,28 +97,28 @@ pub enum ChildEvent {
         /// The id, as text.
         id: String,
     },
-    /// It holds this message.
+    /// The child holds this message.
     Took {
         /// The id, as text.
         id: String,
-        /// Its delivery count, where known.
+        /// The delivery count, where known.
         count: Option<u32>,
-        /// Its lease, in milliseconds.
+        /// The lease, in milliseconds.
         lease_ms: u64,
     },
-    /// Its removal was confirmed.
+    /// The removal of this message was confirmed.
     Removed {
         /// The id, as text.
         id: String,
     },
-    /// Its removal was refused: the lease was lost.
+    /// The removal of this message was refused: the lease was lost.
     Lost {
         /// The id, as text.
         id: String,
     },
-    /// A pull that waited brought nothing.
+    /// A pull that waited returned nothing.
     Idle,
-    /// It did all that its role says.
+    /// The child did everything that its role says.
     Done,
     /// A call failed.
     Failed {
@@ -127,7 +127,7 @@ pub enum ChildEvent {
     },
 }
 
-/// Writes one line, whole, and flushes it. A parent that is gone does not matter any more.
+/// Writes one whole line and flushes it. If the parent is gone, errors no longer matter.
 pub(super) fn say(event: &ChildEvent) {
     let Ok(mut line) = serde_json::to_vec(event) else { return };
     line.push(b'\n');

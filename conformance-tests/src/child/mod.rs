@@ -1,8 +1,8 @@
 //! Child processes: the suite's own binary, started again in a role, so that a case can kill it.
 //!
-//! The child tells on its standard output, one line at a time and flushed, what it is about to do and what was
-//! confirmed; the parent writes that into the case's history. A child ends when its standard input does, so none
-//! outlives its parent.
+//! The child reports on its standard output, one flushed line at a time, what it is about to do and what was
+//! confirmed; the parent writes that into the case's history. A child ends when its standard input does, so
+//! none outlives its parent.
 
 mod event;
 mod parent;

@@ -1,4 +1,4 @@
-//! A child process, as the case that started it has it.
+//! A child process, as seen by the case that started it.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use super::event::{ADDRESS, ChildEvent, ROLE, Role};
 use crate::history::{History, Op, Ticket};
 use crate::verdict::{CaseResult, Stop};
 
-/// A child that says nothing for this long hangs.
+/// A child that reports nothing for this long counts as hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A child process of a case. Killed when dropped.
@@ -49,10 +49,10 @@ impl Child {
         Ok(Self { process, lines, _stdin: stdin, history, name, pushing: HashMap::new() })
     }
 
-    /// The next thing it says; `None` when it has ended.
+    /// Returns the next event of the child, or `None` when the child has ended.
     ///
     /// # Errors
-    /// Inconclusive if it says nothing for long, or something that is no event.
+    /// Inconclusive if the child reports nothing for long, or something that is not an event.
     pub async fn event(&mut self) -> CaseResult<Option<ChildEvent>> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
         let line =
@@ -66,10 +66,10 @@ impl Child {
         Ok(Some(event))
     }
 
-    /// Reads on until it has said `n` things that `wanted` accepts.
+    /// Reads on until the child has reported `n` events that `wanted` accepts.
     ///
     /// # Errors
-    /// Inconclusive if it ends or falls silent before.
+    /// Inconclusive if the child ends or falls silent before.
     pub async fn wait_for(
         &mut self,
         n: usize,
@@ -89,33 +89,33 @@ impl Child {
         Ok(got)
     }
 
-    /// Kills it (SIGKILL), and reads what it still had said.
+    /// Kills the child (SIGKILL), and reads what it had still reported.
     ///
     /// # Errors
-    /// Inconclusive if it cannot be killed.
+    /// Inconclusive if the child cannot be killed.
     pub async fn kill(&mut self) -> CaseResult<Vec<ChildEvent>> {
         self.process.kill().await.map_err(|error| Stop::Inconclusive(error.to_string()))?;
         self.history.note(&self.name, "killed");
         let mut rest = Vec::new();
-        // The last line may be torn; it then says nothing.
+        // The last line may be incomplete; it is then ignored.
         while let Ok(Some(event)) = self.event().await {
             rest.push(event);
         }
         Ok(rest)
     }
 
-    /// Stops it (SIGSTOP): it holds what it holds, and does nothing.
+    /// Stops the child (SIGSTOP): it keeps what it holds, and does nothing.
     ///
     /// # Errors
-    /// Inconclusive if it cannot be stopped.
+    /// Inconclusive if the child cannot be stopped.
     pub async fn stop(&self) -> CaseResult {
         self.signal("STOP").await
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Lets the child continue (SIGCONT).
     ///
     /// # Errors
-    /// Inconclusive if it cannot go on.
+    /// Inconclusive if the child cannot continue.
     pub async fn resume(&self) -> CaseResult {
         self.signal("CONT").await
     }

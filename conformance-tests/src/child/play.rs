@@ -10,9 +10,9 @@ use super::event::{ADDRESS, ChildEvent, ROLE, Role, say};
 use super::roles;
 use crate::harness::Harness;
 
-/// Plays the role that the environment names, if it names one. Then this process is a child, and `main` must end with the code
-/// returned. [`main`](crate::main) begins with this call, and so must your own `main` if it runs cases with
-/// [`Options::with_children`].
+/// Plays the role that the environment names, if it names one. Then this process is a child, and `main` must
+/// end with the returned code. [`main`](crate::main) begins with this call, and so must your own `main` if it
+/// runs cases with [`Options::with_children`].
 ///
 /// [`Options::with_children`]: crate::Options::with_children
 pub fn run_if_child<H: Harness>() -> Option<ExitCode> {
@@ -31,7 +31,8 @@ pub fn run_if_child<H: Harness>() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Ends the process when its parent has gone. In a thread, because reading standard input cannot be cancelled.
+/// Ends the process when its parent is gone. This runs in a thread, because reading standard input cannot be
+/// cancelled.
 fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

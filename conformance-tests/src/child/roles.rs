@@ -8,7 +8,7 @@ use anyqueue::{EndState, MessageData, PartitionId, Result, SettleOutcome};
 
 use super::event::{ChildEvent, say};
 
-/// How often a payload repeats itself: long enough that a torn one would show.
+/// How often a payload repeats itself: long enough that a torn one would be noticed.
 const REPEATS: usize = 40;
 
 pub(super) async fn push(storage: &dyn Storage, name: &str, count: usize) -> Result<()> {
@@ -110,7 +110,7 @@ pub(super) async fn end(storage: &dyn Storage, name: &str, lease_ms: u64) -> Res
         for delivery in got {
             let id = delivery.lease.id.to_string();
             say(&ChildEvent::Took { id: id.clone(), count: delivery.delivery_count, lease_ms });
-            // What it returned is its payload, so that an end of another task would show.
+            // The result is the payload, so that the end of another task would be noticed.
             let end = TaskEnd::new(EndState::Succeeded).with_result(delivery.message.payload().to_vec());
             let settlement = Settlement::new(delivery.lease, Action::Remove).with_end(Some(Arc::new(end)));
             for outcome in storage.settle(&[settlement]).await {
@@ -123,7 +123,7 @@ pub(super) async fn end(storage: &dyn Storage, name: &str, lease_ms: u64) -> Res
     }
 }
 
-/// `3 8` for a payload of `3 7`.
+/// Returns `3 8` for a payload of `3 7`.
 fn counted_on(delivery: &RawDelivery) -> String {
     let text = String::from_utf8_lossy(delivery.message.payload());
     let (chain, number) = text.split_once(' ').unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A storage that declares something else than the backend does, so that core's own part can be proven over any backend.
+//! A storage that declares something other than the backend does, so that core's own part can be proven over
+//! any backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyqueue::adapter::{Capabilities, Forward, PullRequest, RawDelivery, Settlement, Storage, async_trait};
 use anyqueue::{Error, ErrorKind, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 
-/// Passes every call on, under altered capabilities (always to less than what the backend gives), and counts.
+/// Passes every call on, under altered capabilities (which always offer less than the backend does), and
+/// counts the calls.
 #[derive(Debug)]
 pub(crate) struct Altered {
     inner: Arc<dyn Storage>,
@@ -33,22 +35,22 @@ impl Altered {
         })
     }
 
-    /// Push calls so far.
+    /// Returns the number of push calls so far.
     pub(crate) fn pushes(&self) -> usize {
         self.pushes.load(Ordering::SeqCst)
     }
 
-    /// The most messages that one push call had.
+    /// Returns the most messages that one push call had.
     pub(crate) fn largest_push(&self) -> usize {
         self.largest_push.load(Ordering::SeqCst)
     }
 
-    /// The most messages that one pull call asked for.
+    /// Returns the most messages that one pull call asked for.
     pub(crate) fn largest_pull(&self) -> usize {
         self.largest_pull.load(Ordering::SeqCst)
     }
 
-    /// The most successors that one call brought.
+    /// Returns the most successors that one call brought.
     pub(crate) fn most_successors(&self) -> usize {
         self.most_successors.load(Ordering::SeqCst)
     }
@@ -58,7 +60,7 @@ impl Altered {
         self.most_successors.fetch_max(successors, Ordering::SeqCst);
     }
 
-    /// The next `n` pulls fail, each as if the server were out of reach, without claiming anything.
+    /// Makes the next `n` pulls fail, each as if the server were out of reach, without claiming anything.
     pub(crate) fn fail_pulls(&self, n: usize) {
         self.failing_pulls.store(n, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Amendments in a case's hands.
+//! Amendments, as cases use them.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,11 @@ use crate::clause::Clause;
 use crate::verdict::CaseResult;
 
 impl Context {
-    /// Amends, returning what the backend says: one outcome for each id.
+    /// Amends, and returns what the backend answers: one outcome for each id.
     ///
     /// # Errors
-    /// Fails the case where amendment is declared but there is none, or if the answers are not as many as the ids.
+    /// Fails the case if amendment is declared but not implemented, or if there is not one answer for each
+    /// id.
     pub(crate) async fn amend(
         &self,
         client: &Client,
@@ -30,10 +31,10 @@ impl Context {
         Ok(answers)
     }
 
-    /// Amends through the first client; these must be the outcomes.
+    /// Amends through the first client, and checks the outcomes.
     ///
     /// # Errors
-    /// Fails the case on any other.
+    /// Fails the case on any other outcome.
     pub(crate) async fn amends(
         &self,
         p: &PartitionId,
@@ -55,7 +56,7 @@ impl Context {
         Ok(())
     }
 
-    /// Amends what waits through the first client: each must be amended.
+    /// Amends waiting messages through the first client: each must be amended.
     ///
     /// # Errors
     /// Fails the case on any other outcome.
@@ -64,7 +65,8 @@ impl Context {
         self.amends(p, change, &expected).await
     }
 
-    /// What comes to a pull that waited before `act` began. It must come soon after that, not at the end of the wait.
+    /// Returns what a pull gets that waited before `act` began. It must come soon after `act`, not at the end
+    /// of the wait.
     ///
     /// # Errors
     /// Fails the case if it comes late, or if `act` fails.

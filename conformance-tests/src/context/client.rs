@@ -1,4 +1,4 @@
-//! One client of the backend in a case's hands: short words for what cases do all the time.
+//! One client of the backend, as cases use it: short names for what cases do all the time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +18,11 @@ use crate::clause::Clause;
 use crate::history::History;
 use crate::verdict::{CaseResult, Stop};
 
-/// The shortest time between two looks for what must not come.
+/// The shortest time between two checks for something that must not come.
 const NEXT_LOOK: Duration = Duration::from_millis(20);
 
-/// One client of the backend. Every call is recorded, and an answer that no right backend gives ends the case.
+/// One client of the backend. Every call is recorded, and an answer that no correct backend gives ends the
+/// case.
 ///
 /// Cheap to clone; clones are the same client.
 #[derive(Clone, Debug)]
@@ -38,30 +39,31 @@ impl Client {
         Self { storage, name, history, timing }
     }
 
-    /// `A` for a case's first client, then `B`, ….
+    /// Returns the client's name: `A` for a case's first client, then `B`, ….
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The storage, for calls whose answers the case judges itself, and for a `Queue`. Recorded as well.
+    /// Returns the storage, for calls whose answers the case judges itself, and for a `Queue`. Its calls are
+    /// recorded as well.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
-    /// Inspection. Only for cases that need it.
+    /// Returns the inspection trait. Only for cases that need it.
     ///
     /// # Errors
-    /// Fails the case where a capability is declared but there is no inspection.
+    /// Fails the case if a capability is declared but inspection is not implemented.
     pub fn inspect(&self) -> CaseResult<&dyn InspectQueueStorage> {
         let missing =
             || self.fail(Clause::Inspection, &[], "inspection, as declared", "`inspect()` returns None");
         self.storage.inspect().ok_or_else(missing)
     }
 
-    /// Pausing. Only for cases that need it.
+    /// Returns the pausing trait. Only for cases that need it.
     ///
     /// # Errors
-    /// Fails the case where pausing is declared but there is none.
+    /// Fails the case if pausing is declared but not implemented.
     pub fn pause(&self) -> CaseResult<&dyn PauseQueueStorage> {
         let missing = || self.fail(Clause::Pause, &[], "pausing, as declared", "`pause()` returns None");
         self.storage.pause().ok_or_else(missing)
@@ -122,12 +124,12 @@ impl Client {
         }
     }
 
-    /// A request that holds what it gets for as long as the case lasts.
+    /// Creates a request whose leases last as long as the case.
     pub fn request(&self, max: usize, wait: Duration) -> PullRequest {
         PullRequest::new(max, wait, self.timing.long_lease)
     }
 
-    /// One pull, whose error ends the case.
+    /// Makes one pull, whose error ends the case.
     ///
     /// # Errors
     /// Fails the case if the pull fails.
@@ -142,7 +144,7 @@ impl Client {
         })
     }
 
-    /// One pull that waits only as long as a wake-up may take, with the long lease.
+    /// Makes one pull that waits only as long as a wake-up may take, with the long lease.
     ///
     /// # Errors
     /// Fails the case if the pull fails.
@@ -150,7 +152,7 @@ impl Client {
         self.pull_with(partition, self.request(max, self.timing.soon)).await
     }
 
-    /// One pull that does not wait.
+    /// Makes one pull that does not wait.
     ///
     /// # Errors
     /// Fails the case if the pull fails.
@@ -158,8 +160,8 @@ impl Client {
         self.pull_with(partition, self.request(max, Duration::ZERO)).await
     }
 
-    /// Exactly `n` deliveries, in as many pulls as it takes, with the long lease. Where one message may come to two at once, it counts
-    /// once.
+    /// Takes exactly `n` deliveries, in as many pulls as necessary, with the long lease. If one message may
+    /// come to two consumers at once, it counts once.
     ///
     /// # Errors
     /// Fails the case if they do not come soon, or if one pull returns more than was asked for.
@@ -167,7 +169,8 @@ impl Client {
         self.take_beside(&[], partition, n).await
     }
 
-    /// [`take`](Self::take), of messages that are not among those known: where one may come to two at once, a known one may come again.
+    /// Like [`take`](Self::take), for messages that are not among those known: if one message may come to two
+    /// consumers at once, a known one may come again.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -210,7 +213,7 @@ impl Client {
         Ok(taken)
     }
 
-    /// [`take`](Self::take), as an array to take apart.
+    /// Like [`take`](Self::take), but returns an array that can be destructured.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -221,10 +224,10 @@ impl Client {
         })
     }
 
-    /// Watches for `during`: nothing must be delivered.
+    /// Watches for the duration `during`: nothing must be delivered.
     ///
     /// # Errors
-    /// Fails the case with `clause` and `expected` if something is.
+    /// Fails the case with `clause` and `expected` if something is delivered.
     pub async fn nothing(
         &self,
         partition: &PartitionId,
@@ -246,12 +249,12 @@ impl Client {
             if left.is_zero() {
                 return Ok(());
             }
-            // A backend that answers before the wait is over must not be asked in a hot loop.
+            // A backend that answers before the wait is over must not be asked in a busy loop.
             tokio::time::sleep_until((asked + NEXT_LOOK.min(left)).into()).await;
         }
     }
 
-    /// Settles all alike; each must return `Settled`.
+    /// Settles all deliveries in the same way; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -286,7 +289,7 @@ impl Client {
         Ok(())
     }
 
-    /// Removes all; each must return `Settled`.
+    /// Removes all deliveries; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -294,7 +297,7 @@ impl Client {
         self.settle_all(deliveries, &Action::Remove).await
     }
 
-    /// Settles one, returning what the backend says.
+    /// Settles one delivery, and returns what the backend answers.
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
@@ -304,7 +307,7 @@ impl Client {
         self.one(Clause::SettleOutcomes, delivery, answer)
     }
 
-    /// Extends one, returning what the backend says.
+    /// Extends one delivery, and returns what the backend answers.
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
@@ -323,7 +326,7 @@ impl Client {
         }
     }
 
-    /// Runs the same number of pulls at once, each for one message.
+    /// Runs this many pulls at once, each for one message.
     ///
     /// # Errors
     /// Fails the case if a pull fails.
@@ -363,7 +366,7 @@ impl Client {
     }
 }
 
-/// The settlement of a delivery by `action`.
+/// Returns the settlement of a delivery by `action`.
 pub(crate) fn settlement(delivery: &RawDelivery, action: Action) -> Settlement {
     Settlement::new(delivery.lease.clone(), action)
 }

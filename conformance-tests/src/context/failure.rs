@@ -1,4 +1,4 @@
-//! The verdict that the contract is broken, with the history of those concerned.
+//! The verdict that the contract is broken, with the history of the messages concerned.
 
 use anyqueue::MessageId;
 
@@ -6,7 +6,7 @@ use crate::clause::Clause;
 use crate::history::History;
 use crate::verdict::{Failure, Stop};
 
-/// Of the messages in `about`; of all if it is empty.
+/// Shows the history of the messages in `about`; of all messages if it is empty.
 pub(super) fn fail(
     history: &History,
     clause: Clause,

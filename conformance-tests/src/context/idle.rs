@@ -1,4 +1,4 @@
-//! Whether a thread has nothing to do while others wait in it.
+//! Whether a thread has nothing to do while others wait on it.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use super::Context;
 use crate::clause::Clause;
 use crate::verdict::CaseResult;
 
-/// How long one look lasts at what a thread does while it should do nothing, and how many looks there are. The best of them counts, as
-/// others work on this machine too.
+/// How long each observation of a thread that should be idle lasts, and how many observations there are. The
+/// best of them counts, as other work runs on this machine too.
 const LOOK: Duration = Duration::from_millis(150);
 const LOOKS: usize = 8;
 
-/// The busiest that a thread may be that waits.
+/// The busiest that a waiting thread may be.
 const BUSY: f64 = 0.5;
 
 impl Context {
-    /// Judges that the thread of this runtime has nothing to do, though others wait in it. Elsewhere than on a runtime of one thread, and
-    /// where the system does not tell, it says nothing.
+    /// Judges that the thread of this runtime is idle although others wait on it. Outside a single-threaded
+    /// runtime, and if the system does not report the time, it judges nothing.
     pub(crate) async fn thread_is_idle(&self, clause: Clause, who: &str) -> CaseResult {
         let mut least = f64::INFINITY;
         for _ in 0..LOOKS {
@@ -43,7 +43,8 @@ impl Context {
     }
 }
 
-/// How long this thread has run, or waited for a processor to run on, so that what others do on this machine makes no difference.
+/// Returns how long this thread has run, or waited for a processor to run on, so that other work on this
+/// machine makes no difference.
 fn wished_to_run() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut nanos = text.split_whitespace().map(str::parse::<u64>);

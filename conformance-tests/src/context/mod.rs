@@ -36,10 +36,10 @@ pub(crate) use queue::{handler_ids, polled};
 pub(crate) use timing::CLOCK_GRAIN;
 pub use timing::{Timing, scheduling};
 
-/// What one running case has: its own namespace in the backend, its first client, and the judgements that end in a verdict.
+/// The environment of one running case: its namespace in the backend, its first client, and judgements.
 pub struct Context {
     harness: Arc<dyn Harness>,
-    /// The server of the case's own, if it needs one: then all its clients are of that.
+    /// The case's own server, if it needs one: then all its clients connect to that.
     target: Option<Arc<dyn FaultTarget>>,
     namespace: String,
     case: &'static str,
@@ -52,7 +52,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// What the case of this id works with; with a server of its own if it wants one.
+    /// Creates the context of the case with this id, with a server of its own if it wants one.
     pub(crate) async fn open(
         harness: Arc<dyn Harness>,
         case: &'static str,
@@ -79,12 +79,12 @@ impl Context {
         }))
     }
 
-    /// The first client.
+    /// Returns the first client.
     pub fn client(&self) -> &Client {
         &self.first
     }
 
-    /// Another client, independent of those before.
+    /// Opens another client, independent of those before.
     ///
     /// # Errors
     /// Fails the case if it cannot be opened.
@@ -93,7 +93,7 @@ impl Context {
         self.join(opened)
     }
 
-    /// Another client, which runs by this clock. Only for cases that need [`Need::SkewedClient`].
+    /// Opens another client, which runs on this clock. Only for cases that need [`Need::SkewedClient`].
     ///
     /// # Errors
     /// Fails the case if it cannot be opened.
@@ -107,7 +107,7 @@ impl Context {
         self.join(opened)
     }
 
-    /// Takes a new client among the case's.
+    /// Adds a new client to the case's clients.
     fn join(&self, opened: Result<Arc<dyn Storage>>) -> CaseResult<Client> {
         let storage = opened
             .map_err(|error| self.failed(Clause::Init, &[], "another client to open", error.to_string()))?;
@@ -117,8 +117,8 @@ impl Context {
         Ok(client)
     }
 
-    /// Another client, whose calls the history does not see, for more messages than a history should hold. The case judges what
-    /// it does with it, leaves nothing of it in the queue, and closes it.
+    /// Opens another client whose calls the history does not see, for more messages than a history should
+    /// hold. The case judges what it does with it, leaves none of its messages in the queue, and closes it.
     ///
     /// # Errors
     /// Fails the case if it cannot be opened.
@@ -131,23 +131,23 @@ impl Context {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the backend declares.
+    /// Returns what the backend declares.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// Durations that fit the backend.
+    /// Returns durations that fit the backend.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// Random numbers that repeat with the run's seed.
+    /// Returns random numbers that repeat with the run's seed.
     pub fn random(&self) -> fastrand::Rng {
         let salt = self.case.bytes().fold(0_u64, |salt, byte| salt.wrapping_mul(31) + u64::from(byte));
         fastrand::Rng::with_seed(self.options.seed ^ salt)
     }
 
-    /// The run's seed itself.
+    /// Returns the run's seed itself.
     pub(crate) fn seed(&self) -> u64 {
         self.options.seed
     }
@@ -156,12 +156,12 @@ impl Context {
         self.harness.clone()
     }
 
-    /// `quick`, or `thorough` in the thorough tier.
+    /// Returns `quick`, or `thorough` in the thorough tier.
     pub fn size(&self, quick: usize, thorough: usize) -> usize {
         if self.options.tier == Tier::Thorough { thorough } else { quick }
     }
 
-    /// How long something random goes on: `quick`, `thorough` in the thorough tier, and in the soak tier what it is given.
+    /// Returns `quick`, `thorough` in the thorough tier, and the configured time in the soak tier.
     pub fn lasting(&self, quick: Duration, thorough: Duration) -> Duration {
         match self.options.tier {
             Tier::Quick => quick,
@@ -170,7 +170,7 @@ impl Context {
         }
     }
 
-    /// A partition in the case's own namespace. Only for valid names.
+    /// Returns a partition in the case's own namespace. Only for valid names.
     ///
     /// # Errors
     /// Inconclusive if the name is not valid.
@@ -178,22 +178,22 @@ impl Context {
         PartitionId::new(name).map_err(|error| Stop::Inconclusive(error.to_string()))
     }
 
-    /// A message with a body that no other message has.
+    /// Creates a message with a body that no other message has.
     pub fn message(&self) -> MessageData {
         self.maker().message()
     }
 
-    /// What makes messages in a task of its own.
+    /// Returns a maker, which creates messages in a task of its own.
     pub(crate) fn maker(&self) -> Maker {
         Maker { case: self.case, history: self.history.clone() }
     }
 
-    /// `n` messages, refined by their number.
+    /// Creates `n` messages, each refined according to its number.
     pub fn messages(&self, n: usize, refine: impl Fn(usize, MessageData) -> MessageData) -> Vec<MessageData> {
         (0..n).map(|index| refine(index, self.message())).collect()
     }
 
-    /// The verdict on a case that needs what the backend declares to lack.
+    /// Returns the verdict on a case that needs something the backend does not declare.
     pub(crate) fn undeclared(&self, need: Need) -> Outcome {
         if self.harness.least().contains(&need) {
             let expected = format!("{} to be declared: this backend can have it", need.what());
@@ -203,7 +203,7 @@ impl Context {
         Outcome::NotApplicable { needs: need.what().to_owned(), declared: true, rule }
     }
 
-    /// The server of the case's own.
+    /// Returns the case's own server.
     pub(crate) fn fault_target(&self) -> Option<&dyn FaultTarget> {
         self.target.as_deref()
     }
@@ -223,7 +223,7 @@ impl Context {
             .map_err(|error| Stop::Inconclusive(format!("{disruption:?} did not work: {error}")))
     }
 
-    /// What the harness says that the backend must declare.
+    /// Returns what the harness says the backend must declare.
     pub(crate) fn least(&self) -> &'static [Need] {
         self.harness.least()
     }
@@ -232,8 +232,8 @@ impl Context {
         self.harness.stores_bytes()
     }
 
-    /// Puts bytes into the partition past the adapter. Its first delivery tells what they are: then tell
-    /// [`planted`](Self::planted), so that the account knows the message.
+    /// Writes bytes into the partition without going through the adapter. Its first delivery shows what they
+    /// are: then call [`planted`](Self::planted), so that the account knows the message.
     ///
     /// # Errors
     /// Inconclusive if the harness cannot.
@@ -247,7 +247,7 @@ impl Context {
         Ok(ticket)
     }
 
-    /// A planted message as it was first delivered.
+    /// Records a planted message as it was first delivered.
     pub(crate) fn planted(&self, ticket: Ticket, message: &MessageData) {
         self.history.know(message);
         let id = message.id();
@@ -258,7 +258,7 @@ impl Context {
         });
     }
 
-    /// Damages the stored form of a waiting message past the adapter.
+    /// Damages the stored form of a waiting message without going through the adapter.
     ///
     /// # Errors
     /// Inconclusive if the harness cannot.
@@ -267,7 +267,7 @@ impl Context {
         done.map_err(|error| Stop::Inconclusive(format!("the harness could not damage a message: {error}")))
     }
 
-    /// Whether the harness lets other processes open the storage.
+    /// Returns whether the harness lets other processes open the storage.
     pub(crate) fn can_spawn(&self) -> bool {
         self.harness.address(&self.namespace).is_some()
     }
@@ -275,14 +275,14 @@ impl Context {
     /// Starts a child process that plays `role` on the case's storage.
     ///
     /// # Errors
-    /// Not applicable where the harness cannot have any.
+    /// Not applicable if the harness cannot have any.
     pub fn spawn(&self, role: &Role) -> CaseResult<Child> {
         let address = self.harness.address(&self.namespace).filter(|_| self.options.children);
         let address = address.ok_or_else(|| Stop::NotApplicable("child processes".to_owned()))?;
         Child::spawn(&address, role, self.history.clone())
     }
 
-    /// Judges: unless `ok`, the case fails with `clause`, and with the history of the messages in `about` (of all if empty).
+    /// Fails the case with `clause` and the history of the messages in `about` (all if empty), unless `ok`.
     ///
     /// # Errors
     /// Fails the case unless `ok`.
@@ -298,7 +298,7 @@ impl Context {
         if ok { Ok(()) } else { Err(self.failed(clause, about, expected, seen)) }
     }
 
-    /// Judges that two values are equal; `what` says of what they are.
+    /// Judges that two values are equal; `what` says what they describe.
     ///
     /// # Errors
     /// Fails the case unless they are.
@@ -329,7 +329,7 @@ impl Context {
         self.check(clause, &both(expected, &seen), expected == seen, told, self.history.labels(&seen))
     }
 
-    /// Judges that exactly these messages were delivered, in any order; each once, where only one can hold a message.
+    /// Judges that exactly these messages were delivered, in any order; each once, if holding is exclusive.
     ///
     /// # Errors
     /// Fails the case unless they were.
@@ -358,7 +358,7 @@ impl Context {
         self.check(clause, &[], ok, format!("{what} to return {kind}"), format!("{seen:?}"))
     }
 
-    /// Unwraps an answer that no right backend refuses.
+    /// Unwraps an answer that no correct backend refuses.
     ///
     /// # Errors
     /// Fails the case on an error.
@@ -368,10 +368,10 @@ impl Context {
             .map_err(|error: Error| self.failed(clause, &[], format!("{what} to succeed"), error.to_string()))
     }
 
-    /// Judges that `elapsed` lies between `from` (strictly, but for the clock's grain) and `to`.
+    /// Judges that `elapsed` lies between `from` (strictly, apart from the clock's resolution) and `to`.
     ///
     /// # Errors
-    /// Fails the case if it does not; where it is longer, only if it is so each time the case is run.
+    /// Fails the case if it does not; if it is longer, only if it is so each time the case is run.
     pub fn took(
         &self,
         clause: Clause,
@@ -386,7 +386,7 @@ impl Context {
         if late { judged.map_err(Stop::late) } else { judged }
     }
 
-    /// Ends the case without a verdict if a lease that it wanted to act under may be over already.
+    /// Ends the case without a verdict if a lease under which it wanted to act may already be over.
     ///
     /// # Errors
     /// Inconclusive if more than `lease` has passed since `start`.
@@ -397,7 +397,7 @@ impl Context {
         Err(Stop::Inconclusive(format!("this machine was too slow to act within a lease of {lease:?}")))
     }
 
-    /// The verdict that the contract is broken.
+    /// Returns the verdict that the contract is broken.
     pub fn failed(
         &self,
         clause: Clause,
@@ -408,7 +408,7 @@ impl Context {
         fail(&self.history, clause, about, expected, seen)
     }
 
-    /// `#3`: how reports call a message.
+    /// Returns the label of a message in reports, such as `#3`.
     pub fn label(&self, id: MessageId) -> String {
         self.history.label(id)
     }
@@ -417,7 +417,7 @@ impl Context {
         &self.history
     }
 
-    /// Lets go of everything. What hangs here is left behind.
+    /// Releases everything. Anything that hangs here is abandoned.
     pub(crate) async fn close(&self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const TO_REMOVE: Duration = Duration::from_mins(1);
@@ -428,7 +428,7 @@ impl Context {
     }
 }
 
-/// Makes messages with bodies that no other message has.
+/// Creates messages with bodies that no other message has.
 pub(crate) struct Maker {
     case: &'static str,
     history: Arc<History>,
@@ -451,12 +451,12 @@ impl Debug for Context {
     }
 }
 
-/// The ids of deliveries, in their order.
+/// Returns the ids of deliveries, in their order.
 pub(crate) fn ids(deliveries: &[RawDelivery]) -> Vec<MessageId> {
     deliveries.iter().map(|delivery| delivery.lease.id).collect()
 }
 
-/// What is only in one of the two, which is what a reader wants to know about; both if they differ in order alone.
+/// Returns what is in only one of the two, for readers; both in full if they differ only in order.
 fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
     let odd =
         |a: &[MessageId], b: &[MessageId]| a.iter().filter(|id| !b.contains(id)).copied().collect::<Vec<_>>();

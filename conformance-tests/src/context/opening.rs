@@ -1,4 +1,4 @@
-//! Opening a client's storage.
+//! Opens a client's storage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,11 @@ use super::timing::scheduling;
 use crate::fault_target::FaultTarget;
 use crate::harness::Harness;
 
-/// From one attempt to open a client to the next.
+/// The pause between two attempts to open a client.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
-/// A client's storage. A machine that may be late may be too late for a connection: then it is tried again, for as long.
+/// Opens a client's storage. A machine that may be late may be too late for a connection: then the attempt is
+/// repeated, for as long as the machine may be late.
 pub(super) async fn open_storage(
     harness: &dyn Harness,
     target: Option<&dyn FaultTarget>,

@@ -1,4 +1,4 @@
-//! The portable `Queue` in a case's hands.
+//! The portable `Queue`, as cases use it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,48 +16,48 @@ use crate::clause::Clause;
 use crate::history::Op;
 use crate::verdict::{CaseResult, Stop};
 
-/// Between two looks for what must come.
+/// The pause between two checks for something that must come.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A failure names at most this many messages of a kind.
 const SHOWN: usize = 5;
 
-/// Of two orders that differ, so many places are shown.
+/// If two orders differ, this many places are shown.
 const NEAR: usize = 20;
 
-/// A future that is to be dropped is first polled this often without a pause between, for those that need no I/O.
+/// A future that will be dropped is first polled this often without a pause, for futures that need no I/O.
 const POLLS_AT_ONCE: usize = 4;
 
 impl Context {
-    /// A queue over the first client, whose leases outlive the case.
+    /// Creates a queue over the first client, whose leases outlive the case.
     ///
     /// # Errors
-    /// Fails the case if it cannot be made.
+    /// Fails the case if it cannot be created.
     pub fn queue(&self) -> CaseResult<Queue> {
         self.queue_over(self.client(), |builder| builder)
     }
 
-    /// A queue over another, independent client.
+    /// Creates a queue over another, independent client.
     ///
     /// # Errors
-    /// Fails the case if it cannot be made.
+    /// Fails the case if it cannot be created.
     pub async fn fresh_queue(&self) -> CaseResult<Queue> {
         let client = self.fresh().await?;
         self.queue_over(&client, |builder| builder)
     }
 
-    /// A queue over the first client, with partition options of the case's own.
+    /// Creates a queue over the first client, with the case's own partition options.
     ///
     /// # Errors
-    /// Fails the case if it cannot be made.
+    /// Fails the case if it cannot be created.
     pub fn queue_with(&self, options: PartitionOptions) -> CaseResult<Queue> {
         self.queue_over(self.client(), |builder| builder.defaults(options))
     }
 
-    /// A queue over this client, set up further by the case.
+    /// Creates a queue over this client, which the case configures further.
     ///
     /// # Errors
-    /// Fails the case if it cannot be made.
+    /// Fails the case if it cannot be created.
     pub fn queue_over(
         &self,
         client: &Client,
@@ -67,7 +67,7 @@ impl Context {
         self.ok(Clause::Unsupported, "a queue over this backend", set_up(builder).build())
     }
 
-    /// Options whose leases outlive the case.
+    /// Returns options whose leases outlive the case.
     pub fn long_options(&self) -> PartitionOptions {
         PartitionOptions::default().with_lease(self.timing().long_lease)
     }
@@ -107,11 +107,12 @@ impl Context {
         Ok(())
     }
 
-    /// Exactly `n` handlers, in as many pulls as it takes. Where one message may come twice, it counts once: what came again is
-    /// removed, as the first of the two will be.
+    /// Takes exactly `n` handlers, in as many pulls as necessary. If one message may come twice, it counts
+    /// once: the repeated delivery is removed, as the first one will be.
     ///
     /// # Errors
-    /// Fails the case if they do not come soon, if a pull returns too many, or if one does not bear its body.
+    /// Fails the case if they do not come soon, if a pull returns too many, or if one does not have its own
+    /// body.
     pub async fn hold(&self, queue: &Queue, partition: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
         let mut held = Vec::new();
         while held.len() < n {
@@ -137,7 +138,7 @@ impl Context {
         Ok(held)
     }
 
-    /// The one handler that must come.
+    /// Returns the one handler that must come.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
@@ -146,7 +147,7 @@ impl Context {
         held.pop().ok_or_else(|| self.failed(Clause::PullBounds, &[], "a delivery", "none"))
     }
 
-    /// Everything that comes until a pull stays empty for `quiet`; all of it settled as processed.
+    /// Takes everything that comes until a pull stays empty for `quiet`, and settles all of it as processed.
     ///
     /// # Errors
     /// Fails the case if a pull or a settlement fails.
@@ -169,7 +170,7 @@ impl Context {
         }
     }
 
-    /// Settles all as processed; each must return `Settled`.
+    /// Settles all handlers as processed; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -184,7 +185,7 @@ impl Context {
         Ok(())
     }
 
-    /// Settles one; it must return `Settled`.
+    /// Settles one handler; it must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -272,7 +273,7 @@ impl Context {
         format!("{} {id}", self.case)
     }
 
-    /// Judges that a handler bears the body that belongs to its id.
+    /// Judges that a handler has the body that belongs to its id.
     ///
     /// # Errors
     /// Fails the case unless it does.
@@ -288,12 +289,13 @@ impl Context {
         )
     }
 
-    /// Whether the backend declares that a message may come to two at once.
+    /// Returns whether the backend declares that a message may come to two consumers at once.
     pub(super) fn may_repeat(&self) -> bool {
         self.capabilities().exclusive != Strictness::Strict
     }
 
-    /// Judges that exactly these messages came, in any order; each once, where only one can hold a message.
+    /// Judges that exactly these messages came, in any order, and each once if only one consumer can hold a
+    /// message.
     ///
     /// # Errors
     /// Fails the case unless they did.
@@ -345,7 +347,8 @@ impl Context {
         else {
             return Ok(());
         };
-        // Of many, those where they differ first: else neither the labels nor the history would show it.
+        // If there are many, those around the first difference: otherwise neither the labels nor the history
+        // would show it.
         let near = |ids: &[MessageId]| ids.iter().copied().skip(at).take(NEAR).collect::<Vec<_>>();
         let (expected, seen) = (near(expected), near(seen));
         let told =
@@ -353,7 +356,8 @@ impl Context {
         self.check(Clause::Order, &expected, false, told, self.history().labels(&seen))
     }
 
-    /// The lease of the last delivery of this message, as the backend gave it, so that a case can act behind a handler's back.
+    /// Returns the lease of the last delivery of this message, as the backend gave it, so that a case can act
+    /// behind a handler's back.
     ///
     /// # Errors
     /// Inconclusive if it was never delivered.
@@ -369,7 +373,7 @@ impl Context {
             .ok_or_else(|| Stop::Inconclusive("never delivered".to_owned()))
     }
 
-    /// The lease of the delivery of this message, which must come soon.
+    /// Returns the lease of the delivery of this message, which must come soon.
     ///
     /// # Errors
     /// Fails the case with clause 18 if it does not come.
@@ -385,7 +389,7 @@ impl Context {
         }
     }
 
-    /// How many extensions of this message the backend was asked for.
+    /// Returns how many extensions of this message the backend was asked for.
     pub fn extensions_of(&self, id: MessageId) -> usize {
         let events = self.history().events();
         let of_it = |event: &&crate::history::Event| match &event.op {
@@ -396,13 +400,13 @@ impl Context {
     }
 }
 
-/// The ids of handlers, in their order.
+/// Returns the ids of handlers, in their order.
 pub(crate) fn handler_ids(handlers: &[Delivery]) -> Vec<MessageId> {
     handlers.iter().map(Delivery::id).collect()
 }
 
-/// Takes a future through so many steps, alternately a poll and a pause, then drops it: after a poll, or after time
-/// for what the poll began. Returns what came of it before that.
+/// Drives a future through this many steps, alternately a poll and a pause, then drops it: after a poll, or
+/// after time for what the poll began. Returns its output if it completed before that.
 pub(crate) async fn polled<T>(steps: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     for step in 0..steps {

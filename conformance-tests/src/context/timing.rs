@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyqueue::adapter::Capabilities;
 
-/// How late a busy machine may run what is due, unless the environment says otherwise.
+/// How late a busy machine may be, unless the environment says otherwise.
 const SCHEDULING: Duration = Duration::from_secs(2);
 
-/// How late the machine may run what is due: added to every upper bound, to no lower one. Two seconds, or as many as the environment
-/// variable `ANYQUEUE_CONFORMANCE_SCHEDULING` says.
+/// Returns how late the machine may run due work: it is added to every upper bound, and to no lower one. Two
+/// seconds, or as many as the environment variable `ANYQUEUE_CONFORMANCE_SCHEDULING` says.
 ///
-/// It is the machine's, not the backend's: the same for all cases and children of a process.
+/// This belongs to the machine, not to the backend: it is the same for all cases and children of a process.
 #[must_use]
 pub fn scheduling() -> Duration {
     static SECONDS: LazyLock<Option<u32>> =
@@ -19,7 +19,7 @@ pub fn scheduling() -> Duration {
     SECONDS.map_or(SCHEDULING, |seconds| Duration::from_secs(seconds.into()))
 }
 
-/// How much earlier than promised a timed thing may be seen, because clocks count in whole milliseconds.
+/// How much earlier than promised a timed event may be seen, because clocks count in whole milliseconds.
 pub(crate) const CLOCK_GRAIN: Duration = Duration::from_millis(2);
 
 /// Added to every wait for something that must not come.
@@ -36,13 +36,13 @@ const SHORT_DELAY: Duration = Duration::from_millis(450);
 pub struct Timing {
     /// A lease that a case lets expire.
     pub lease: Duration,
-    /// A lease that expires in the case's time, but not before the case has done something under it.
+    /// A lease that expires within the case's time, but not before the case has done something under it.
     pub act_lease: Duration,
-    /// A lease that outlives the case: for what it holds or settles.
+    /// A lease that outlives the case, for messages that it holds or settles.
     pub long_lease: Duration,
-    /// A delay that a case waits for; a multiple of no whole second unless the granularity demands it.
+    /// A delay that a case waits for; not a multiple of a whole second unless the granularity demands it.
     pub delay: Duration,
-    /// Declared: how late a timed promise may be kept.
+    /// How late a timed promise may be kept, as declared.
     pub slack: Duration,
     /// The longest wait for something that must come at once.
     pub soon: Duration,
@@ -64,17 +64,17 @@ impl Timing {
         }
     }
 
-    /// How long to watch for something that must never come, not even when `lease` has expired.
+    /// Returns how long to watch for something that must never come, not even when `lease` has expired.
     pub fn never(&self) -> Duration {
         self.never_after(self.lease)
     }
 
-    /// As [`never`](Self::never), where something was held under a lease of this length.
+    /// Like [`never`](Self::never), if something was held under a lease of this length.
     pub fn never_after(&self, lease: Duration) -> Duration {
         lease + self.slack + NEGATIVE_MARGIN
     }
 
-    /// The latest moment at which something due after `duration` may be seen.
+    /// Returns the latest moment at which something due after `duration` may be seen.
     pub fn latest(&self, duration: Duration) -> Duration {
         duration + self.soon
     }

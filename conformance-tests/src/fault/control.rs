@@ -1,6 +1,6 @@
 //! The faults of a control store.
 
-/// Hands the names before it, followed by those of the control store, to the macro that is named first.
+/// Passes the names before it, followed by those of the control store, to the macro that is named first.
 macro_rules! with_control_faults {
     ($faults:ident! $($before:tt)*) => {
         $faults! {
@@ -63,7 +63,7 @@ macro_rules! with_control_faults {
             EntryPrefixCaseless: "The prefix of entries ignores case.",
             EntryPrefixAnywhere: "Entries are listed that have the prefix anywhere.",
             EntriesListedEmpty: "Entries are listed without their values.",
-            // What lapses
+            // What expires
             EntryNeverLapses: "The time to live of an entry is ignored.",
             EntryLapsesEarly: "An entry lives for half as long as it was given.",
             EntryLapsesLate: "An entry is told for a while after its time.",

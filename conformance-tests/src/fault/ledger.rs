@@ -1,6 +1,6 @@
 //! The faults of a ledger.
 
-/// Hands the names before it, followed by those of the ledger, to the macro that is named first.
+/// Passes the names before it, followed by those of the ledger, to the macro that is named first.
 macro_rules! with_ledger_faults {
     ($faults:ident! $($before:tt)*) => {
         $faults! {
@@ -34,7 +34,7 @@ macro_rules! with_ledger_faults {
             EndAttemptForgotten: "The attempt of an end is not kept.",
             EndGenerationForgotten: "The generation of an end is not kept.",
             RestartForgetsEnds: "A restart of the server forgets the ends of tasks.",
-            // What is told
+            // What is reported
             EndedOldestFirst: "What has ended is listed with the oldest first.",
             EndedIdsAscending: "What ended at one moment is listed with the least id first.",
             EndedPagesSkip: "A page of ends goes on after the moment at which the one before stopped.",

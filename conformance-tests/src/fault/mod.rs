@@ -1,4 +1,5 @@
-//! The faults that a backend can have: names and what each does wrong. Cases name those that they find.
+//! The faults that a backend can have: their names, and what each does wrong. Cases name those that they
+//! find.
 
 #[macro_use]
 mod control;
@@ -15,10 +16,10 @@ macro_rules! faults {
         }
 
         impl Fault {
-            /// All of them.
+            /// All faults.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// What the backend does wrong.
+            /// Returns what the backend does wrong.
             pub const fn what(self) -> &'static str {
                 match self {
                     $(Self::$name => $what,)+
@@ -306,7 +307,7 @@ with_ledger_faults! { with_control_faults! faults!
     ResumedDeafToDelays: "A pull that waits when its partition is resumed meets what matures later at its own end.",
     PostponedGoesVeryLast: "When its delay is over, a postponed message stays behind what is pushed later.",
     ExchangeIgnoresStop: "An exchange does not end when it is asked to stop.",
-    // Clocks, and times at the edge
+    // Clocks, and times at the limits
     DueByClientClock: "A message is due by the clock of the client that pushed it.",
     PostponedByClientClock: "A postponement ends by the clock of the client that asked for it.",
     AgeByClientClock: "The age is told by the clock of the client that pulls.",
@@ -318,7 +319,7 @@ with_ledger_faults! { with_control_faults! faults!
     TinyDelayForever: "A delay of less than a millisecond never ends.",
     TinyPostponementForever: "A postponement of less than a millisecond never ends.",
     ExpiryOf32BitMillis: "Of an expiry in milliseconds 32 bits are kept.",
-    // Beside work that goes on
+    // Beside concurrent work
     PurgeCountsFirst: "A purge returns how many waited before it began, not how many it took.",
     PurgesCountTogether: "A purge returns what all purges took while it went on.",
     PurgeUntilEmpty: "A purge goes on until nothing comes any more.",

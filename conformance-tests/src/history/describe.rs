@@ -1,4 +1,4 @@
-//! Calls in the words of a failure's history.
+//! Calls, in the words of a failure's history.
 
 use std::fmt::Write as _;
 
@@ -130,7 +130,7 @@ impl Inner {
     }
 }
 
-/// `Stored(MessageId(…))` would repeat the id: the variant's name says enough.
+/// `Stored(MessageId(…))` would repeat the id: the variant's name is enough.
 fn outcome_name(outcome: &impl std::fmt::Debug) -> String {
     let text = format!("{outcome:?}");
     text.split_once('(').map_or(text.clone(), |(name, _)| name.to_owned())

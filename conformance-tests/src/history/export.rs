@@ -1,4 +1,4 @@
-//! From the calls of a running case to data: ids and leases become numbers, payloads become short texts.
+//! Turns the calls of a running case into data: ids and leases become numbers, payloads become short texts.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -19,7 +19,7 @@ use super::units::whole_us;
 use super::{Event, History, Inner, Op};
 use crate::check::Rules;
 
-/// A payload that is text and not longer is shown as it is.
+/// A text payload that is no longer than this is shown as it is.
 const SHOWN_BYTES: usize = 80;
 
 /// A history as data, and what its numbers stand for.
@@ -246,7 +246,7 @@ impl Export<'_> {
     fn successor(&mut self, successor: &adapter::Successor, settled: &Answer<Settling>) -> Successor {
         let message = &successor.message;
         let answer = match settled {
-            // One whose key or id is taken is left out.
+            // A message whose key or id is taken is left out.
             Answer::Ok(Settling::Settled) if self.may_be_duplicate(message) => Answer::Unknown,
             Answer::Ok(Settling::Settled) => Answer::Ok(Push::Stored),
             Answer::Ok(Settling::Lost) => Answer::Fail("lost".to_owned()),
@@ -329,7 +329,7 @@ fn act(action: &Action) -> Act {
     }
 }
 
-/// Short of a microsecond.
+/// Just under a microsecond.
 const ALMOST_US: Duration = Duration::from_nanos(999);
 
 fn on_duplicate(message: &MessageData) -> OnDuplicate {
@@ -354,7 +354,8 @@ fn changed(change: &Amend) -> Change {
 
 fn content(message: &MessageData) -> Content {
     let options = message.options();
-    // A storage never sees times of day; a message that bears one keeps it only for the comparison of both ends.
+    // A storage never sees times of day; a message that has one keeps it only for the comparison of both
+    // ends.
     let after = |when: Option<When>| when.map(|when| when.from_now(std::time::UNIX_EPOCH));
     Content {
         body: body(message.payload()),
@@ -362,7 +363,7 @@ fn content(message: &MessageData) -> Content {
         task_id: message.task_id().map(str::to_owned),
         session_id: message.session_id().map(str::to_owned),
         priority: options.priority,
-        // The shortest is a delay all the same, and an expiry is stored in milliseconds: both are rounded up.
+        // Even the shortest delay is a delay, and an expiry is stored in milliseconds: both are rounded up.
         delay: after(options.delay).map(|delay| whole_us(delay.saturating_add(ALMOST_US))),
         urgent_after: after(options.urgent_after).map(whole_us),
         expiry: after(options.expiry).map(|expiry| {

@@ -32,13 +32,13 @@ pub(crate) use trace::{
 /// The smallest difference between two moments of a history.
 const TICK: Duration = Duration::from_micros(1);
 
-/// At most this many lines go into a failure; a longer history is cut at its beginning.
+/// At most this many lines go into a failure; a longer history loses its beginning.
 const MAX_LINES: usize = 60;
 
 /// At most this many messages are named in a row.
 const MAX_LABELS: usize = 40;
 
-/// One call. `returned` stays empty while it is under way, and forever if it was dropped.
+/// One call. `returned` stays empty while the call is under way, and forever if it was dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) client: Arc<str>,
@@ -71,7 +71,7 @@ pub(crate) enum Op {
         lease: Duration,
         /// How many members of one group it may return.
         group_members: usize,
-        /// Somebody asked it to finish early.
+        /// Somebody asked the pull to finish early.
         stopped: bool,
         outcome: Result<Vec<RawDelivery>>,
     },
@@ -120,14 +120,14 @@ pub(crate) enum Op {
         outcome: Result<()>,
     },
     Close,
-    /// The client was let go without a word.
+    /// The client was dropped without being closed.
     Crash,
-    /// A child process said that it holds a message, under this lease.
+    /// A child process reported that it holds a message, under this lease.
     ChildTook {
         id: MessageId,
         lease: Duration,
     },
-    /// A child process said that its removal of a message was confirmed.
+    /// A child process reported that its removal of a message was confirmed.
     ChildRemoved {
         id: MessageId,
     },
@@ -136,11 +136,12 @@ pub(crate) enum Op {
     Note(String),
 }
 
-/// A call under way. Dropped without an [`end`](History::end), the call was dropped, which its event sees by what it shares.
+/// A call under way. If the ticket is dropped without an [`end`](History::end), the call was dropped, which
+/// its event learns from what both share.
 #[derive(Debug)]
 pub(crate) struct Ticket(usize, Arc<()>);
 
-/// The events of one case, the messages it made, and how much it observed.
+/// The events of one case, the messages it created, and how much it observed.
 #[derive(Debug)]
 pub(crate) struct History {
     clock: Clock,
@@ -153,9 +154,9 @@ pub(crate) struct History {
 struct Inner {
     events: Vec<Event>,
     numbers: HashMap<MessageId, usize>,
-    /// As they were pushed first.
+    /// Messages as they were first pushed.
     messages: HashMap<MessageId, MessageData>,
-    /// Those that were pushed more than once.
+    /// Messages that were pushed more than once.
     sent_twice: HashSet<MessageId>,
     last: Option<Instant>,
 }
@@ -165,7 +166,7 @@ impl History {
         Self::on(Clock::system())
     }
 
-    /// A history whose moments are told by this clock.
+    /// Creates a history whose moments are read from this clock.
     pub(crate) fn on(clock: Clock) -> Self {
         let start = clock.now();
         Self { clock, start, inner: Mutex::default(), observations: AtomicUsize::new(0) }
@@ -175,13 +176,13 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the beginning of a call. `op` holds a stand-in for the answer until [`end`](Self::end).
+    /// Records the beginning of a call. `op` has a placeholder for the answer until [`end`](Self::end).
     pub(crate) fn begin(&self, client: &Arc<str>, op: Op) -> Ticket {
         let wait = if let Op::Pull { wait, .. } = &op { *wait } else { Duration::ZERO };
         self.begin_waiting(client, op, wait)
     }
 
-    /// The same for a call that may wait, whatever its kind.
+    /// Does the same for a call that may wait, whatever its kind.
     pub(crate) fn begin_waiting(&self, client: &Arc<str>, op: Op, wait: Duration) -> Ticket {
         let mut inner = self.lock();
         let (invoked, caller) = (inner.stamp(&self.clock), Arc::new(()));
@@ -190,7 +191,7 @@ impl History {
         Ticket(inner.events.len() - 1, caller)
     }
 
-    /// Records its end, and `seen` observations.
+    /// Records the end of a call, and `seen` observations.
     pub(crate) fn end(&self, ticket: Ticket, seen: usize, answer: impl FnOnce(&mut Op)) {
         self.observed(seen);
         let Ticket(at, caller) = ticket;
@@ -203,13 +204,13 @@ impl History {
         drop(caller);
     }
 
-    /// Records something that is no call.
+    /// Records something that is not a call.
     pub(crate) fn note(&self, client: &Arc<str>, text: impl Into<String>) {
         let ticket = self.begin(client, Op::Note(text.into()));
         self.end(ticket, 0, |_| ());
     }
 
-    /// How long it has been going on.
+    /// Returns how long the history has been going on.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().saturating_duration_since(self.start)
     }
@@ -228,7 +229,7 @@ impl History {
         self.lock().number(id);
     }
 
-    /// Remembers a message as it is pushed, the first time.
+    /// Remembers a message as it is pushed for the first time.
     pub(crate) fn know(&self, message: &MessageData) {
         let mut inner = self.lock();
         inner.number(message.id());
@@ -242,12 +243,12 @@ impl History {
         self.lock().events.clone()
     }
 
-    /// `#3`, or the id of a message that the case did not make.
+    /// Returns a label such as `#3`, or the id of a message that the case did not create.
     pub(crate) fn label(&self, id: MessageId) -> String {
         self.lock().label(id)
     }
 
-    /// `#3 #4 #5`.
+    /// Returns labels such as `#3 #4 #5`.
     pub(crate) fn labels(&self, ids: &[MessageId]) -> String {
         if ids.is_empty() {
             return "nothing".to_owned();
@@ -260,14 +261,14 @@ impl History {
         labels.join(" ")
     }
 
-    /// The last call that has not ended, for a case that hangs.
+    /// Returns the last call that has not ended, for a case that hangs.
     pub(crate) fn under_way(&self) -> Option<String> {
         let inner = self.lock();
         let event = inner.events.iter().rev().find(|event| event.is_under_way())?;
         Some(inner.told(event))
     }
 
-    /// A call that goes on for so much longer than it was asked to wait.
+    /// Returns a call that has taken this much longer than it was asked to wait.
     pub(crate) fn overdue(&self, beyond: Duration) -> Option<String> {
         let (inner, now) = (self.lock(), self.clock.now());
         let late = |event: &&Event| {
@@ -277,19 +278,19 @@ impl History {
         inner.events.iter().find(late).map(|event| inner.told(event))
     }
 
-    /// Whether this client waits for the answer to a pull.
+    /// Returns whether this client waits for the answer to a pull.
     pub(crate) fn is_pulling(&self, client: &str) -> bool {
         let pulls = |event: &Event| matches!(event.op, Op::Pull { .. }) && *event.client == *client;
         self.lock().events.iter().any(|event| pulls(event) && event.is_under_way())
     }
 
-    /// How long ago a call began or ended.
+    /// Returns how long ago a call last began or ended.
     pub(crate) fn quiet_for(&self) -> Duration {
         let last = self.lock().last.unwrap_or(self.start);
         self.clock.now().saturating_duration_since(last)
     }
 
-    /// The events that concern these messages (all events if none are named), as lines for people.
+    /// Returns the events that concern these messages (all events if none are named), as lines for people.
     pub(crate) fn lines(&self, about: &[MessageId]) -> Vec<String> {
         let inner = self.lock();
         let mut lines: Vec<String> = inner
@@ -319,7 +320,8 @@ impl History {
 }
 
 impl Inner {
-    /// Now, but later than any moment before: so the order of moments is the order of events, even while the clock stands.
+    /// Returns the current time, but later than any moment before: so the order of moments is the order of
+    /// events, even while the clock stands still.
     fn stamp(&mut self, clock: &Clock) -> Instant {
         let now = self.last.map_or_else(|| clock.now(), |last| clock.now().max(last + TICK));
         self.last = Some(now);
@@ -334,7 +336,7 @@ impl Inner {
         self.numbers.get(&id).map_or_else(|| id.to_string(), |number| format!("#{number}"))
     }
 
-    /// `#3 (priority 2, delay 50ms, group "g", key "k")`: what decides where it stands.
+    /// Returns what decides where the message stands: `#3 (priority 2, delay 50ms, group "g", key "k")`.
     fn pushed(&self, id: &MessageId) -> String {
         let mut text = self.label(*id);
         let Some(message) = self.messages.get(id) else { return text };

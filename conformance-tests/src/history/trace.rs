@@ -1,4 +1,5 @@
-//! A history as data: who asked what, when, and what was answered. Stored as JSON lines that people can read and write.
+//! A history as data: who asked what, when, and what was answered. Stored as JSON lines that people can read
+//! and write.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::units::{is_default, is_one, ms, one, opt_ms, place};
 use crate::check::Rules;
 
-/// A history and the rules that it must keep.
+/// A history and the rules that it must obey.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     pub(crate) head: Head,
-    /// In the order in which the calls began.
+    /// The calls, in the order in which they began.
     pub(crate) events: Vec<Event>,
 }
 
@@ -28,8 +29,8 @@ pub(crate) struct Head {
     pub(crate) planned: Vec<String>,
 }
 
-/// One call. Times are since the history began. No two are equal: so their order tells the order within one instant of a
-/// controlled clock.
+/// One call. Times count from the beginning of the history. No two are equal: so their order shows the order
+/// within one instant of a controlled clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) process: String,
@@ -38,7 +39,7 @@ pub(crate) struct Event {
     pub(crate) instance: u32,
     #[serde(rename = "invoked_ms", with = "ms")]
     pub(crate) invoked: Duration,
-    /// Missing if the call never ended: its future was dropped.
+    /// Missing if the call never ended because its future was dropped.
     #[serde(rename = "returned_ms", with = "opt_ms", default, skip_serializing_if = "Option::is_none")]
     pub(crate) returned: Option<Duration>,
     #[serde(flatten)]
@@ -64,7 +65,7 @@ pub(crate) enum Op {
         /// How many members of one group it may return.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         group_members: usize,
-        /// Somebody asked it to finish early.
+        /// Somebody asked the pull to finish early.
         #[serde(default, skip_serializing_if = "is_default")]
         stopped: bool,
         answer: Answer<Vec<Delivered>>,
@@ -106,7 +107,7 @@ pub(crate) enum Op {
     Browse {
         #[serde(with = "place")]
         partition: PartitionId,
-        /// It began at the first message.
+        /// Whether browsing began at the first message.
         #[serde(default, skip_serializing_if = "is_default")]
         from_start: bool,
         limit: usize,
@@ -119,15 +120,15 @@ pub(crate) enum Op {
         answer: Answer<()>,
     },
     Close,
-    /// The process let go of its client without a word.
+    /// The process dropped its client without closing it.
     Crash,
-    /// Another process said that it holds the message.
+    /// Another process reported that it holds the message.
     Took {
         message: usize,
         #[serde(rename = "lease_ms", with = "ms")]
         lease: Duration,
     },
-    /// Another process said that its removal of the message was confirmed.
+    /// Another process reported that its removal of the message was confirmed.
     Removed {
         message: usize,
     },
@@ -138,14 +139,14 @@ pub(crate) enum Op {
     },
 }
 
-/// What came of one item: the answer, a failure that is known to have changed nothing, or not known.
+/// The result of one item: the answer, a failure that is known to have changed nothing, or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer<T> {
     Ok(T),
     Fail(String),
     Unknown,
-    /// The call ended, but had no answer at this place.
+    /// The call ended, but had no answer for this item.
     Missing,
 }
 
@@ -182,7 +183,7 @@ pub(crate) struct Pushed {
     pub(crate) answer: Answer<Push>,
 }
 
-/// What it was to do if its deduplication key was taken.
+/// What the push was to do if its deduplication key was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnDuplicate {
@@ -197,18 +198,18 @@ pub(crate) enum OnDuplicate {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Push {
     Stored,
-    /// Stored, says the answer, under the id of another message.
+    /// The answer says that it was stored under the id of another message.
     StoredAs(usize),
     Duplicate,
-    /// That message has its content.
+    /// Another message has its content.
     Replaced(usize),
 }
 
-/// All of a message but its id.
+/// Everything about a message except its id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Content {
-    /// The payload, or its length and a hash if it is long or no text.
+    /// The payload, or its length and a hash if it is long or not text.
     pub(crate) body: String,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) headers: Headers,
@@ -236,7 +237,7 @@ pub(crate) struct Content {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Delivered {
-    /// Its number among all deliveries of the history; settlements refer to it.
+    /// The delivery's number among all deliveries of the history; settlements refer to it.
     pub(crate) delivery: usize,
     pub(crate) message: usize,
     #[serde(flatten)]
@@ -262,7 +263,8 @@ pub(crate) struct Settled {
     pub(crate) then: Vec<Successor>,
 }
 
-/// A message that a settlement brought. Its answer is [`Stored`](Push::Stored) if it certainly was, and a failure if it certainly was not.
+/// A message that a settlement brought. Its answer is [`Stored`](Push::Stored) if it certainly was, and a
+/// failure if it certainly was not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Successor {
     #[serde(with = "place")]
@@ -392,7 +394,7 @@ pub(crate) enum State {
 }
 
 impl Trace {
-    /// Reads what [`to_jsonl`](Self::to_jsonl) wrote, or somebody by hand: the rules, then a line per call.
+    /// Reads what [`to_jsonl`](Self::to_jsonl) or a person wrote: the rules, then one line per call.
     ///
     /// # Errors
     /// Names the line that cannot be read.
@@ -408,13 +410,13 @@ impl Trace {
         Ok(Self { head, events })
     }
 
-    /// The history as JSON lines.
+    /// Returns the history as JSON lines.
     pub fn to_jsonl(&self) -> String {
         let mut text = String::new();
         let head = serde_json::to_string(&self.head);
         let lines = self.events.iter().map(serde_json::to_string);
         for line in std::iter::once(head).chain(lines) {
-            // Plain data with string keys: there is nothing in it that JSON cannot say.
+            // Plain data with string keys: JSON can represent all of it.
             let _ = writeln!(text, "{}", line.unwrap_or_default());
         }
         text

@@ -1,12 +1,12 @@
-//! How times and partitions are written in a history: milliseconds, with a fraction where there is one, and
-//! `name` or `name:dead`.
+//! How times and partitions are written in a history: as milliseconds, with a fraction where there is one,
+//! and as `name` or `name:dead`.
 
 /// For fields that are left out.
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What a number is that was left out.
+/// The value of a number that was left out.
 pub(super) fn one() -> usize {
     1
 }
@@ -39,7 +39,7 @@ pub(crate) mod ms {
     }
 }
 
-/// The same, where there may be none.
+/// The same for an optional duration.
 pub(crate) mod opt_ms {
     use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(crate) mod opt_ms {
     }
 }
 
-/// A partition. A colon is in no name.
+/// A partition. No name contains a colon.
 pub(crate) mod place {
     use anyqueue::PartitionId;
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -86,7 +86,7 @@ pub(crate) mod place {
     }
 }
 
-/// Without what is below a microsecond, so that what was written is read back the same.
+/// Drops anything below a microsecond, so that what was written is read back the same.
 pub(super) fn whole_us(time: std::time::Duration) -> std::time::Duration {
     std::time::Duration::from_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! One process of a plan: it knows what it pushed and what it holds, and does its steps with that.
+//! One process of a plan: it knows what it pushed and what it holds, and carries out its steps with that.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::context::scheduling;
 use crate::history::Op;
 use crate::recorder::Recorder;
 
-/// Longer than 64 KiB, where some backends cut.
+/// Longer than 64 KiB, where some backends truncate.
 const LONG_BYTES: usize = 70_000;
 
-/// What a message may say of itself that no plan of seconds reaches.
+/// A number of retries that no plan of seconds reaches.
 const MANY_RETRIES: u32 = 300;
 const LONG: Duration = Duration::from_hours(100);
 
@@ -116,7 +116,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// The id tells only seed and number, so that the same plan has the same ids.
+    /// Creates a message. Its id contains only seed and number, so that the same plan has the same ids.
     fn message(&self, message: &Message) -> MessageData {
         let mut sent = self.stage.lock_sent();
         let number = sent.len() as u64;
@@ -171,7 +171,7 @@ impl<'a> Actor<'a> {
         let _turn = self.stage.turn().await;
         let (place, settlements) = (partition(pull.place), self.settlements(items));
         let stop = request.stop.clone();
-        // Its settlements are carried through: it is never dropped.
+        // Its settlements are always carried through, so the call is never dropped.
         let whole =
             Pull { end: if let End::Drop(_) = pull.end { End::None } else { pull.end }, ..pull.clone() };
         let exchanging = self.client.exchange(&settlements, &place, request);
@@ -181,7 +181,8 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Waits for a call that may wait, ends it as planned, and no longer than it may take. `None`: it was dropped.
+    /// Waits for a call that may wait, ends it as planned, and waits no longer than the call may take.
+    /// Returns `None` if the call was dropped.
     async fn within<T>(
         &self,
         pull: &Pull,
@@ -240,8 +241,8 @@ impl<'a> Actor<'a> {
         Some(Settlement::new(delivery.lease, action).with_then(then).with_end(end))
     }
 
-    /// Where an end is one step with its settlement, three of four tasks that are removed have one. Elsewhere what a lost owner says of a task
-    /// may count, which no plan can tell from a loss.
+    /// If an end is one step with its settlement, three of four removed tasks get an end. Otherwise an end by
+    /// an owner that lost its lease may count, which no plan can distinguish from a loss.
     fn end(&mut self, action: &Action, partition: &PartitionId, successors: usize) -> Option<Arc<TaskEnd>> {
         let ledger = self.client.capabilities().ledger == Some(MoveGuarantee::Atomic);
         if !ledger || *action != Action::Remove || partition.is_dead_letters() {
@@ -352,7 +353,7 @@ fn amendment(change: Change) -> Amend {
     }
 }
 
-/// The `nth`, counted round and round.
+/// Returns the `nth` item, counting round and round.
 fn pick<T: Clone>(all: &[T], nth: usize) -> Option<T> {
     all.get(nth.checked_rem(all.len())?).cloned()
 }

@@ -1,4 +1,4 @@
-//! What a ledger must have at the end of a run: the ends of what was settled with one, and no other.
+//! What a ledger must have at the end of a run: the ends of tasks that were settled with one, and no others.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::account::Stuck;
 use crate::clause::Clause;
 use crate::history::{History, Op};
 
-/// The end of a task that a process of a plan settles. No two are alike.
+/// Returns the end of a task that a process of a plan settles. No two are alike.
 pub(super) fn end(process: usize, number: usize, successors: usize) -> TaskEnd {
     let mut end = TaskEnd::new(EndState::Succeeded)
         .with_reason(format!("end {number} of process {process}"))
@@ -25,7 +25,7 @@ struct Possible {
     certain: bool,
 }
 
-/// Judges what is found of each task that anybody wanted to end.
+/// Judges what is found for each task that anybody wanted to end.
 pub(super) async fn judge(
     history: &History,
     ledger: &dyn LedgerQueueStorage,
@@ -54,7 +54,8 @@ pub(super) async fn judge(
     Ok(())
 }
 
-/// By partition and task, what the history says of ends: those that were stored, and those of which nobody knows.
+/// Returns, by partition and task, what the history says about ends: those that were stored, and those of
+/// which nobody knows.
 fn possible(history: &History) -> HashMap<PartitionId, HashMap<MessageId, Possible>> {
     let mut all: HashMap<PartitionId, HashMap<MessageId, Possible>> = HashMap::new();
     for event in history.events() {

@@ -1,4 +1,4 @@
-//! Plans out of seeds, within what a backend declares.
+//! Generates plans from seeds, within what a backend declares.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use fastrand::Rng;
 
 use super::plan::{Act, Change, End, Fate, Message, Payload, Place, Plan, Pull, Settle, Step, Whose};
 
-/// All times of a plan are multiples of this, or of what the backend counts in.
+/// All times of a plan are multiples of this, or of the backend's own step.
 pub(crate) const BEAT: Duration = Duration::from_millis(50);
 
 pub(crate) const PARTITIONS: usize = 2;
 const GROUPS: u8 = 2;
 const KEYS: u8 = 3;
 
-/// The size and manner of plans.
+/// The size and kind of plans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) processes: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Shape {
     pub(crate) waits: bool,
 }
 
-/// The plan of this seed. The same seed, shape and capabilities make the same plan.
+/// Returns the plan of this seed. The same seed, shape and capabilities give the same plan.
 pub(crate) fn plan(seed: u64, shape: Shape, capabilities: &Capabilities) -> Plan {
     let (random, beat) = (Rng::with_seed(seed), beat(capabilities));
     let (wanders, grouped) = (false, 25);
@@ -37,14 +37,14 @@ pub(crate) fn plan(seed: u64, shape: Shape, capabilities: &Capabilities) -> Plan
     Plan { seed, processes: shape.processes, steps: (0..shape.steps).map(step).collect() }
 }
 
-/// What a plan counts time in.
+/// Returns the step in which a plan counts time.
 fn beat(capabilities: &Capabilities) -> Duration {
     let coarsest = [capabilities.push_delay, capabilities.postpone_delay];
     let coarsest = coarsest.into_iter().flatten().map(|delay| delay.granularity).max().unwrap_or_default();
     coarsest.max(capabilities.lease.min / 2).max(BEAT)
 }
 
-/// Whether plans take much longer than those that count in beats.
+/// Returns whether plans take much longer than those that count in beats.
 pub(crate) fn is_coarse(capabilities: &Capabilities) -> bool {
     beat(capabilities) > 4 * BEAT
 }
@@ -54,15 +54,15 @@ struct Maker {
     capabilities: Capabilities,
     shape: Shape,
     beat: Duration,
-    /// Whether messages move to other partitions. Where they do, none is pushed again: whether an id that lives elsewhere is a
-    /// duplicate is the backend's affair.
+    /// Whether messages move to other partitions. If they do, none is pushed again: whether an id that lives
+    /// elsewhere is a duplicate is up to the backend.
     wanders: bool,
-    /// How many of a hundred messages are of a group, and of a hundred pulls are for whole groups, where there are. In some plans most
-    /// are, so that several members come together.
+    /// How many of a hundred messages belong to a group, and how many of a hundred pulls are for whole
+    /// groups, if the backend has them. In some plans most do, so that several members come together.
     grouped: u8,
 }
 
-/// A kind of step: how often it comes, whether it is declared, how it is made.
+/// A kind of step: how often it occurs, whether it is declared, and how it is generated.
 type Kind = (usize, fn(&Capabilities) -> bool, fn(&mut Maker) -> Act);
 
 const KINDS: &[Kind] = &[
@@ -97,7 +97,7 @@ impl Maker {
         self.random.u8(..100) < percent
     }
 
-    /// From `least` to `most` beats.
+    /// Returns a time from `least` to `most` beats.
     fn time(&mut self, least: u32, most: u32) -> Duration {
         self.beat * self.random.u32(least..=most)
     }
@@ -143,7 +143,7 @@ impl Maker {
         }
     }
 
-    /// Not `Earlier`: of what it may have brought forward nobody knows when it is due.
+    /// Never `Earlier`: nobody knows when a message is due that it may have brought forward.
     fn on_duplicate(&mut self) -> OnDuplicate {
         match self.random.u8(..4) {
             0 if self.capabilities.on_duplicate => OnDuplicate::Replace,

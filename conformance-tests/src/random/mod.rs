@@ -1,4 +1,4 @@
-//! Random plans: carried out, recorded, judged, and shrunk to a short witness where they show a fault.
+//! Random plans: carried out, recorded, judged, and shrunk to a short witness if they show a fault.
 
 mod actor;
 mod ends;
@@ -25,18 +25,18 @@ use plan::Plan;
 pub(crate) use shrink::Budget;
 use stage::{Stage, Time};
 
-/// A kind of operation that a plan has so often must succeed once.
+/// A kind of operation that a plan has this often must succeed once.
 const OFTEN: usize = 20;
 
-/// In so many plans together each kind of operation must.
+/// In this many plans together, each kind of operation must succeed once.
 const MANY: u64 = 20;
 
-/// A search for a plan that the backend does not carry out rightly.
+/// A search for a plan that the backend does not carry out correctly.
 pub(crate) struct Search {
     pub(crate) harness: Arc<dyn Harness>,
     pub(crate) capabilities: Capabilities,
     pub(crate) shape: Shape,
-    /// On a clock that only the suite turns.
+    /// Whether it runs on a clock that only the suite moves.
     pub(crate) controlled: bool,
     pub(crate) budget: Budget,
 }
@@ -50,10 +50,11 @@ struct Found {
 }
 
 impl Search {
-    /// Tries plans, of this seed and those that follow it, as long as `more` says so. Returns how many were tried.
+    /// Tries plans, with this seed and those that follow it, as long as `more` says so. Returns how many were
+    /// tried.
     ///
     /// # Errors
-    /// Fails the case with the first plan that shows a fault, shrunk.
+    /// Fails the case with the first plan that shows a fault, after shrinking it.
     pub(crate) async fn run(&self, seed: u64, more: impl Fn(u64) -> bool) -> CaseResult<u64> {
         let (mut tried, mut failed) = (0, BTreeSet::new());
         let mut succeeded = BTreeSet::new();
@@ -74,7 +75,7 @@ impl Search {
         }
     }
 
-    /// The history of one plan, which is right.
+    /// Returns the history of one plan, which must be correct.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -97,7 +98,7 @@ impl Search {
                 Failure { clause: stuck.clause, expected, seen, history: lines(&about), likely: Vec::new() };
             Box::new(Found { what: stuck.expected.to_owned(), failure, late: false })
         })?;
-        // What a plan wants to settle it may not hold when its turn comes: that shows nothing.
+        // When its turn comes, a process may not hold what a plan wants to settle: that shows nothing.
         let was_tried = |kind: &String| trace.settlements(kind).is_none_or(|tries| tries >= OFTEN);
         trace.head.planned = plan.kinds(OFTEN).into_iter().filter(was_tried).collect();
         let (verdict, trace) = judged(trace).await;
@@ -138,13 +139,13 @@ impl Search {
     }
 }
 
-/// The verdict on a history, which leaves the thread to others meanwhile.
+/// Returns the verdict on a history, and leaves the thread to others meanwhile.
 async fn judged(trace: Trace) -> (std::result::Result<(), Violation>, Trace) {
     let check = move || (trace.check(), trace);
     on_a_thread("history checker", check).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Does the work on a thread and a runtime of its own, where nothing else has a turn.
+/// Does the work on a thread and a runtime of its own, where nothing else gets a turn.
 pub(crate) async fn apart<T, F>(work: impl FnOnce() -> F + Send + 'static) -> CaseResult<T>
 where
     T: Send + 'static,
@@ -158,7 +159,7 @@ where
     thread.await.unwrap_or_else(|error| Err(Stop::Inconclusive(error)))
 }
 
-/// Until the time is over, and at least once.
+/// Continues until the time is over, and at least once.
 pub(crate) fn during(time: Duration) -> impl Fn(u64) -> bool {
     let end = Instant::now() + time;
     move |tried| tried == 0 || Instant::now() < end
@@ -182,7 +183,7 @@ mod tests {
     struct Memory(Mutex<HashMap<String, MemoryQueue>>);
 
     impl Memory {
-        /// The clock is that of the storage, if this is its first client.
+        /// Creates a client. If this is the storage's first client, the storage runs on this clock.
         fn client(&self, namespace: &str, clock: Clock) -> Arc<dyn Storage> {
             let make = || MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
             Arc::new(self.0.lock().unwrap().entry(namespace.to_owned()).or_insert_with(make).client())
@@ -213,7 +214,7 @@ mod tests {
         Search { harness, capabilities, shape, controlled: true, budget }
     }
 
-    /// So many of the first histories are in the corpus.
+    /// The corpus has this many of the first histories.
     const RECORDED: u64 = 3;
 
     /// With `ANYQUEUE_CONFORMANCE_RECORD=1` it also writes them into `corpus/good`.

@@ -1,5 +1,6 @@
-//! What shall be done, as data: steps of several processes. What a step works on is said symbolically ("the second delivery
-//! that the process holds"), so that a plan still means something when steps are taken out of it.
+//! What is to be done, as data: steps of several processes. What a step works on is expressed symbolically
+//! ("the second delivery that the process holds"), so that a plan still means something when steps are taken
+//! out of it.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use anyqueue::OnDuplicate;
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) processes: usize,
-    /// Each process does its own, in this order.
+    /// The steps; each process carries out its own, in this order.
     pub(crate) steps: Vec<Step>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Act {
         place: usize,
         messages: Vec<Message>,
     },
-    /// Pushes a message once more that this process pushed before.
+    /// Pushes a message again that this process pushed before.
     PushAgain {
         nth: usize,
     },
@@ -75,9 +76,9 @@ pub(crate) enum Act {
         place: usize,
         paused: bool,
     },
-    /// Closes the client in good order, and opens another.
+    /// Closes the client properly, and opens another.
     Close,
-    /// Lets go of the client with whatever it holds, and opens another.
+    /// Drops the client with whatever it holds, and opens another.
     Crash,
     Sleep(Duration),
 }
@@ -92,7 +93,7 @@ pub(crate) struct Message {
     pub(crate) urgent_after: Option<Duration>,
     pub(crate) payload: Payload,
     pub(crate) headers: bool,
-    /// Whether it has every field that decides nothing here: session, retries, duration, expiry.
+    /// Whether the message has every field that decides nothing here: session, retries, duration, expiry.
     pub(crate) fields: bool,
 }
 
@@ -107,7 +108,7 @@ pub(crate) enum Change {
     Enable,
 }
 
-/// Payloads that have been seen to be spoilt on the way.
+/// Payloads that have been known to get corrupted on the way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Payload {
     #[default]
@@ -133,9 +134,9 @@ pub(crate) struct Pull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     None,
-    /// It is asked to stop.
+    /// The pull is asked to stop.
     Stop(Duration),
-    /// Its future is dropped.
+    /// The pull's future is dropped.
     Drop(Duration),
 }
 
@@ -144,16 +145,16 @@ pub(crate) struct Settle {
     pub(crate) whose: Whose,
     pub(crate) nth: usize,
     pub(crate) fate: Fate,
-    /// Its successors, and the partitions that they go to.
+    /// The settlement's successors, and the partitions that they go to.
     pub(crate) then: Vec<(usize, Message)>,
 }
 
 /// Which of a process's deliveries are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Those that it has not settled.
+    /// Those that the process has not settled.
     Held,
-    /// Those that it has: what it does under their leases must change nothing.
+    /// Those that the process has settled: what it does under their leases must change nothing.
     Settled,
 }
 
@@ -170,14 +171,14 @@ pub(crate) enum Fate {
         to: Place,
         headers: bool,
     },
-    /// To the dead letters of where it is, or from there back home.
+    /// Moves to the dead letters of the current partition, or from there back home.
     Bury {
         headers: bool,
     },
 }
 
 impl Act {
-    /// As histories call it; `None` for what no history tells of.
+    /// Returns the names that histories use; `None` for steps that no history shows.
     fn kinds(&self) -> Vec<&'static str> {
         match self {
             Self::Push { .. } => vec!["push"],
@@ -220,7 +221,7 @@ impl Fate {
 }
 
 impl Plan {
-    /// The kinds of operation that occur so often that not one success would be strange.
+    /// Returns the kinds of operation that occur so often that it would be strange if none succeeded.
     pub(crate) fn kinds(&self, often: usize) -> Vec<String> {
         let mut times = std::collections::BTreeMap::<_, usize>::new();
         for kind in self.steps.iter().flat_map(|step| step.act.kinds()) {

@@ -1,4 +1,4 @@
-//! Carries out a plan: its processes at the same time, each with clients of its own, everything recorded.
+//! Carries out a plan: its processes run concurrently, each with its own clients, and everything is recorded.
 
 use anyqueue::adapter::{QueueStorage as _, Storage as _};
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ use crate::history::Exported;
 /// Carries out the plan, then drains the storage.
 ///
 /// # Errors
-/// If a client cannot be opened, or a call does not end.
+/// Returns an error if a client cannot be opened, or a call does not end.
 pub(super) async fn run(stage: &Stage, plan: &Plan) -> std::result::Result<Exported, Stuck> {
     let outcome = stage.in_time(act(stage, plan)).await;
     stage.harness.remove(&stage.namespace).await;
@@ -42,7 +42,7 @@ async fn act(stage: &Stage, plan: &Plan) -> std::result::Result<(), Stuck> {
         Drain { storage: &storage, history: &stage.history, clock: &stage.clock, rules: &stage.rules };
     drain.run().await?;
     if let Some(ledger) = storage.ledger().filter(|_| storage.capabilities().ledger.is_some()) {
-        // These calls are not in the history: without the turn, time would go on during them.
+        // These calls are not in the history: without the turn, time would pass during them.
         let _turn = stage.turn().await;
         ends::judge(&stage.history, ledger).await?;
     }

@@ -1,4 +1,4 @@
-//! From a long plan that shows a fault to a short one that shows the same.
+//! Shrinks a long plan that shows a fault to a short one that shows the same.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ pub(crate) struct Budget {
     pub(crate) time: Duration,
 }
 
-/// Takes out ever smaller parts of the plan as long as what is left still `fails`, and returns the shortest with what it found.
-/// `fails` returns `None` where the plan passes, or fails in another way.
+/// Takes ever smaller parts out of the plan as long as the rest still `fails`, and returns the shortest plan
+/// with what it found. `fails` returns `None` if the plan passes, or fails in another way.
 pub(crate) async fn shrink<T>(
     mut plan: Plan,
     mut found: T,
@@ -35,7 +35,8 @@ pub(crate) async fn shrink<T>(
                 None => at += part,
             }
         }
-        // A pass that took nothing out calls for smaller parts; single steps are tried until none can go.
+        // A pass that took nothing out is followed by one with smaller parts; single steps are tried until
+        // none can go.
         if part > 1 || plan.steps.len() == before {
             part /= 2;
         }

@@ -1,7 +1,8 @@
-//! Where a plan is carried out: a storage of its own, and whose time it is.
+//! Where a plan is carried out: a storage of its own, and the clock that it runs on.
 //!
-//! On the machine's clock the processes run as they please. On a controlled clock they run in one task, which lets time pass
-//! only when none of them has anything left to do at this moment: so the seed decides everything.
+//! On the machine's clock, the processes run as they please. On a controlled clock, they run in one task,
+//! which lets time pass only when none of them has anything left to do at this moment: so the seed decides
+//! everything.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,13 +22,13 @@ use crate::harness::Harness;
 use crate::history::History;
 use crate::recorder::Recorder;
 
-/// After so many turns nobody who can do something without time passing has not done it.
+/// After this many turns, everybody who can do something without time passing has done it.
 const TURNS: usize = 16;
 
-/// A turn that a call takes out of the runtime's hands is waited for in steps of this.
+/// If a call takes its turn out of the runtime's hands, it is waited for in steps of this length.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// Whose time it is.
+/// The clock that a stage runs on.
 #[derive(Debug)]
 pub(crate) enum Time {
     Machine,
@@ -39,7 +40,7 @@ pub(crate) struct Stage {
     pub(super) harness: Arc<dyn Harness>,
     pub(super) namespace: String,
     time: Time,
-    /// Held during each call, where the seed must decide what the machine otherwise would.
+    /// Held during each call, if the seed must decide what otherwise the machine would.
     turn: Option<Turn<()>>,
     pub(super) clock: Clock,
     pub(super) history: Arc<History>,
@@ -49,7 +50,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A stage for this plan. `waits`: a call may wait for others, so several must be under way at once.
+    /// Creates a stage for this plan. If `waits`, a call may wait for others, so several must be able to run
+    /// at once.
     pub(crate) fn new(
         harness: Arc<dyn Harness>,
         capabilities: &Capabilities,
@@ -77,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// A client that writes into the history.
+    /// Opens a client that writes into the history.
     pub(super) async fn open(&self, name: &str) -> Result<Recorder> {
         let _turn = self.turn().await;
         let storage = match self.time {
@@ -91,8 +93,8 @@ impl Stage {
         Ok(Recorder::new(storage, name.into(), self.history.clone()))
     }
 
-    /// Before the call of whose turn it is, everybody else who can go on takes a place in the queue. So it makes no difference
-    /// whether another thread answers the call at once or later.
+    /// Before a call gets its turn, everybody else who can go on queues up. So it makes no difference whether
+    /// another thread answers the call at once or later.
     pub(super) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         let turn = self.turn.as_ref()?.lock().await;
         tokio::task::yield_now().await;
@@ -103,13 +105,13 @@ impl Stage {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether no call is under way.
+    /// Returns whether no call is under way.
     fn idle(&self) -> bool {
         let free = self.turn.as_ref().is_none_or(|turn| turn.try_lock().is_ok());
         free && self.history.under_way().is_none()
     }
 
-    /// Lets time pass, where it is controlled, whenever nobody can go on without.
+    /// Lets time pass, on a controlled clock, whenever nobody can go on without it.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
         let Time::Controlled(clock) = &self.time else { return work.await };
         let passing = pin!(async {
@@ -136,7 +138,7 @@ pub(super) fn not_opened(error: &anyqueue::Error) -> Stuck {
     Stuck { clause: Clause::Init, about: None, expected: "another client to open", seen: error.to_string() }
 }
 
-/// The partition that a plan calls by number.
+/// Returns the partition that a plan refers to by number.
 pub(super) fn partition(place: Place) -> PartitionId {
     const NAMES: [&str; PARTITIONS] = ["jobs.a", "jobs-a"];
     let name = NAMES.get(place.number).copied().unwrap_or("jobs");

@@ -12,22 +12,23 @@ use crate::harness::Harness;
 use crate::least;
 use crate::verdict::Outcome;
 
-/// The backend that was run against, as it described itself when the run ended.
+/// The backend that was tested, as it described itself when the run ended.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct About {
     /// The harness's name.
     pub backend: String,
-    /// What the server (or library) says of its version; `None` if it says nothing or could not be reached.
+    /// What the server (or library) reports as its version; `None` if it reports nothing or could not be
+    /// reached.
     pub server_version: Option<String>,
     /// Where the suite ran, such as `2 cores, x86_64`.
     pub hardware: String,
     /// What the backend declares, in words; empty if it could not be reached.
     pub capabilities: Vec<(&'static str, String)>,
-    /// What the backend declares and this run did not prove.
+    /// What the backend declares but this run did not prove.
     pub unproven: Vec<String>,
-    /// What a backend could declare and this one does not, with the server's own rule where the harness cites one. Without a rule it is
-    /// not known whether the backend cannot have it or does not say so.
+    /// What a backend could declare but this one does not, with the server's rule if the harness cites one.
+    /// Without a rule, it is unknown whether the backend cannot have it or only does not declare it.
     pub undeclared: Vec<(&'static str, Option<&'static str>)>,
 }
 
@@ -35,7 +36,7 @@ impl About {
     pub(crate) async fn of(harness: &dyn Harness, cases: &[CaseReport]) -> Self {
         let (backend, hardware) = (harness.name().to_owned(), hardware());
         let Ok((server_version, declared)) = ask(harness).await else {
-            // The cases have said why.
+            // The cases have already said why.
             let (capabilities, unproven, undeclared) = (Vec::new(), Vec::new(), Vec::new());
             return Self { backend, server_version: None, hardware, capabilities, unproven, undeclared };
         };
@@ -45,11 +46,12 @@ impl About {
     }
 }
 
-/// What is beyond the cases, or was beyond those that ran.
+/// Returns what no case covers, or none of those that ran.
 fn unproven(declared: &Capabilities, cases: &[CaseReport]) -> Vec<String> {
     let passed = |id| cases.iter().any(|case| case.id == id && case.outcome == Outcome::Pass);
     let Durability { push, claim, settle } = declared.durability;
-    // A client that is killed proves it where clients are all there is; where there is a server, its own death does.
+    // Where clients are all there is, killing a client proves this; where there is a server, killing the
+    // server does.
     let crash =
         if declared.reach == Reach::Network { "fault.killed_under_load" } else { "kill.pusher_after_ok" };
     let proven = if passed(crash) { DurabilityLevel::ProcessCrash } else { DurabilityLevel::None };
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
     use crate::need::Need;
 
-    /// Memory that declares something else.
+    /// A memory queue that declares something else.
     #[derive(Clone, Debug)]
     struct Declaring(Arc<MemoryQueue>, Capabilities);
 

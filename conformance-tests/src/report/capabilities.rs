@@ -1,4 +1,4 @@
-//! What backends declare, in words: a row for each thing one can declare, a column for each backend.
+//! What backends declare, in words: a row for each thing that can be declared, a column for each backend.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use anyqueue::adapter::{
     Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
-/// What backends declare, as a Markdown table with a column for each.
+/// Returns what backends declare, as a Markdown table with a column for each.
 pub fn capability_table(backends: &[(&'static str, Capabilities)]) -> String {
     let mut columns: Vec<_> = backends.iter().map(|(_, declared)| rows(declared).into_iter()).collect();
     let mut text = line("capability", backends.iter().map(|(name, _)| *name));
     text.push_str(&line("---", backends.iter().map(|_| "---")));
-    // Every backend has the same rows: take them off together.
+    // Every backend has the same rows: take one from each at a time.
     loop {
         let row: Vec<_> = columns.iter_mut().filter_map(Iterator::next).collect();
         let Some((label, _)) = row.first() else { return text };
@@ -26,7 +26,8 @@ fn line<'a>(label: &'a str, cells: impl Iterator<Item = &'a str>) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// What one backend declares. Each struct is taken apart in full, so that a new field cannot be forgotten here.
+/// Returns what one backend declares. Each struct is destructured in full, so that a new field cannot be
+/// forgotten here.
 pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
     let Capabilities {
         reach,
@@ -140,7 +141,7 @@ fn limit_rows(limits: &Limits) -> Vec<(&'static str, String)> {
     let Limits { message_bytes, push_batch, push_batch_bytes, pull_batch, settle_batch } = *limits;
     vec![
         ("largest message, encoded", bytes(message_bytes)),
-        // Core splits what is larger: these say what one round trip carries.
+        // Core splits larger calls: these say what one round trip carries.
         ("messages per push call", format!("{push_batch}, at most {}", bytes(push_batch_bytes))),
         ("deliveries per pull call", pull_batch.to_string()),
         ("settlements per call", settle_batch.to_string()),
@@ -154,7 +155,7 @@ fn yes(is: bool) -> String {
 fn time(duration: Duration) -> String {
     const DAY: u64 = 24 * 3600;
     match duration.as_secs() {
-        // Calendar units would make 365 days odd.
+        // Calendar units would make 365 days look odd.
         seconds if seconds >= DAY && seconds.is_multiple_of(DAY) => format!("{} days", seconds / DAY),
         _ => humantime::format_duration(duration).to_string(),
     }

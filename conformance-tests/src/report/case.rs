@@ -1,4 +1,4 @@
-//! What became of one case.
+//! The result of one case.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use crate::clause::Clause;
 use crate::options::Layer;
 use crate::verdict::Outcome;
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CaseReport {
-    /// The case.
+    /// The case's id.
     pub id: &'static str,
     /// Its group.
     pub group: &'static str,
-    /// What stood between it and the adapter.
+    /// The layer between the case and the adapter.
     pub layer: Layer,
     /// The clauses that it proves.
     pub clauses: &'static [Clause],
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// How often it was run until it proved something; nearly always once. What proves nothing, or shows no more than that something
-    /// came late, may be the machine's doing.
+    /// How often the case was run until it proved something; nearly always once. An attempt that proves
+    /// nothing, or only shows that something came late, may be the machine's fault.
     pub attempts: u32,
-    /// How long it took, in milliseconds.
+    /// How long the case took, in milliseconds.
     pub took_ms: u64,
 }
 

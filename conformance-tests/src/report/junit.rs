@@ -9,10 +9,11 @@ use super::{CaseReport, Report};
 use crate::verdict::Outcome;
 
 impl Report {
-    /// The report as JUnit's XML: one test suite per backend, one test case per case, with its group as the class.
+    /// Returns the report as JUnit's XML: one test suite per backend, one test case per case, with its group
+    /// as the class.
     pub fn to_junit(&self) -> String {
         let mut xml = Vec::new();
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = self.write_junit(&mut Writer::new_with_indent(&mut xml, b' ', 2));
         String::from_utf8(xml).unwrap_or_default()
     }

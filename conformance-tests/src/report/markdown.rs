@@ -1,4 +1,4 @@
-//! The certificate of one backend, and the matrix backend × group for a README.
+//! The certificate of one backend, and the matrix of backends and groups for a README.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use super::{Report, Tally};
 use crate::verdict::Outcome;
 
 impl Report {
-    /// The certificate in Markdown: the backend, its version and capabilities, what was run and how it ended, what does not apply
-    /// and why, the failures in full, the seed, and the verdict.
+    /// Returns the certificate in Markdown: the backend, its version and capabilities, what was run and how
+    /// it ended, what does not apply and why, the failures in full, the seed, and the verdict.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("# Conformance of {}: {}\n\n", self.about.backend, self.certificate());
         let tally = self.tally();
@@ -39,7 +39,7 @@ impl Report {
         text
     }
 
-    /// By reason, so that many cases with one reason are one line.
+    /// Grouped by reason, so that many cases with one reason are one line.
     fn write_not_applicable(&self, text: &mut String) {
         let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for case in &self.cases {
@@ -59,7 +59,7 @@ impl Report {
         table(text, ["needs", "the server's rule", "cases"], rows);
     }
 
-    /// What the verdict does not cover.
+    /// Writes what the verdict does not cover.
     fn write_beyond(&self, text: &mut String) {
         if !self.about.unproven.is_empty() {
             text.push_str("\n## Declared, not proven by this run\n\n");
@@ -86,7 +86,7 @@ impl Report {
     }
 }
 
-/// A Markdown table.
+/// Writes a Markdown table.
 fn table<'a, const N: usize>(text: &mut String, head: [&str; N], rows: impl Iterator<Item = [&'a str; N]>) {
     let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(N));
     for row in rows {
@@ -94,8 +94,8 @@ fn table<'a, const N: usize>(text: &mut String, head: [&str; N], rows: impl Iter
     }
 }
 
-/// A Markdown table: a row per group of cases, a column per backend, and in each field how many passed of how many that
-/// concern the backend; `–` where none does.
+/// Returns a Markdown table with a row per group of cases and a column per backend. Each field shows how many
+/// cases passed of those that concern the backend, or `–` if none does.
 pub fn markdown_matrix(reports: &[Report]) -> String {
     let groups: BTreeSet<&str> =
         reports.iter().flat_map(|report| report.cases.iter().map(|case| case.group)).collect();

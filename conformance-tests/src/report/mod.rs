@@ -1,4 +1,5 @@
-//! What a run found: per case, as a table, as JSON, as JUnit's XML, as a certificate in Markdown, and in one word.
+//! What a run found: per case, as a table, as JSON, as JUnit's XML, as a certificate in Markdown, and in one
+//! word.
 
 mod about;
 mod capabilities;
@@ -21,11 +22,11 @@ pub use capabilities::capability_table;
 pub use case::CaseReport;
 pub use markdown::markdown_matrix;
 
-/// What a run found.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// What was run against.
+    /// The backend that was tested.
     #[serde(flatten)]
     pub about: About,
     /// The version of this suite.
@@ -34,9 +35,9 @@ pub struct Report {
     pub tier: Tier,
     /// The seed of its random choices.
     pub seed: u64,
-    /// Whether only a selection was run.
+    /// Whether only a selection of cases was run.
     pub selection: bool,
-    /// How long all of it took, in milliseconds.
+    /// How long the whole run took, in milliseconds.
     pub took_ms: u64,
     /// The verdict.
     pub certificate: Certificate,
@@ -44,19 +45,19 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
 }
 
-/// A report in one word.
+/// The verdict of a report in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certificate {
     /// Every case that concerns the backend was run and passed.
     Full,
-    /// Nothing failed, but not everything that concerns the backend was run.
+    /// Nothing failed, but not every case that concerns the backend was run.
     Partial,
     /// Something failed or was inconclusive, or nothing was run.
     Failed,
 }
 
-/// How many cases ended how.
+/// How many cases ended in each way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {
@@ -85,29 +86,30 @@ impl Report {
         }
     }
 
-    /// The verdict.
+    /// Returns the verdict.
     pub fn certificate(&self) -> Certificate {
         self.certificate
     }
 
-    /// How many cases ended how.
+    /// Returns how many cases ended in each way.
     pub fn tally(&self) -> Tally {
         Tally::of(&self.cases)
     }
 
-    /// What became of one case.
+    /// Returns the result of one case.
     pub fn case(&self, id: &str) -> Option<&CaseReport> {
         self.cases.iter().find(|case| case.id == id)
     }
 
-    /// The report as JSON, for other programs.
+    /// Returns the report as JSON, for other programs.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string_pretty(self);
-        // Only a map with keys that are no strings, or a failing `Serialize`, could fail; there is neither.
+        // Serialising fails only for a map whose keys are not strings, or if a `Serialize` fails; there is
+        // neither.
         json.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string()))
     }
 
-    /// The groups, in the order of their ids, with their cases.
+    /// Returns the groups, in the order of their ids, with their cases.
     pub(crate) fn groups(&self) -> Vec<(&'static str, Vec<&CaseReport>)> {
         let mut groups: Vec<(&'static str, Vec<&CaseReport>)> = Vec::new();
         for case in &self.cases {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Report, Tally};
 use crate::verdict::Outcome;
 
-/// A table of groups, then every failure in full, then the verdict.
+/// Shows a table of groups, then every failure in full, then the verdict.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -30,7 +30,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// What the verdict does not cover, in a line for each kind.
+    /// Returns what the verdict does not cover, one line for each kind.
     pub(crate) fn beyond(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.about.unproven.is_empty() {

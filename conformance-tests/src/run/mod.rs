@@ -1,4 +1,4 @@
-//! Running cases: against a harness, in parallel, each with a deadline and an account.
+//! Runs cases against a harness, in parallel, each with a deadline and an account.
 
 mod one_thread;
 mod thread;
@@ -30,11 +30,11 @@ pub async fn run(harness: Arc<dyn Harness>, options: &Options) -> Report {
     Report::new(about, options, start.elapsed(), cases)
 }
 
-/// Runs one case to its verdict. Never hangs, never panics.
+/// Runs one case until it has a verdict. Never hangs, never panics.
 pub async fn run_case(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> CaseReport {
     let start = Instant::now();
     let (outcome, attempts) = if case.one_thread {
-        // Of its attempts at most two are long.
+        // At most two of its attempts are long.
         let patience = (case.time_limit(options) + ACCOUNT_DEADLINE) * 2;
         one_thread::run(harness, case, options, patience).await
     } else {

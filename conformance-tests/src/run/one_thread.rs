@@ -1,4 +1,5 @@
-//! Cases on a runtime of one thread, as many programs have: whatever keeps the thread to itself holds up everything there.
+//! Runs cases on a single-threaded runtime, as many programs have: anything that blocks the thread holds up
+//! everything else there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +14,11 @@ use crate::harness::Harness;
 use crate::options::Options;
 use crate::verdict::Outcome;
 
-/// A case ends by its own deadlines, unless its thread is blocked. Then it is left behind after so much longer.
+/// A case ends by its own deadlines, unless its thread is blocked. In that case it is abandoned after this
+/// much longer.
 const BLOCKED: Duration = Duration::from_secs(30);
 
-/// Runs a case in a runtime of one thread of its own, with clients of its own.
+/// Runs a case in a single-threaded runtime of its own, with its own clients.
 pub(super) async fn run(
     harness: Arc<dyn Harness>,
     case: &'static Case,
@@ -34,7 +36,7 @@ pub(super) async fn run(
             }
             Err(error) => (Outcome::Inconclusive { why: format!("no runtime of one thread: {error}") }, 1),
         };
-        // Nobody waits any more for one that was left behind.
+        // If the case was abandoned, nobody waits for this any more.
         let _ = say.send(judged);
     };
     let expected = "every call to leave its thread to others while it waits";

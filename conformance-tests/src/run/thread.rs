@@ -1,11 +1,11 @@
-//! Work on a thread of its own.
+//! Runs work on a thread of its own.
 
 use std::thread::Builder;
 
 use tokio::sync::oneshot;
 
-/// Does the work on a thread of its own. If it never ends it is left behind with whoever waited for it: a blocking task of the runtime would
-/// keep that from ever ending.
+/// Does the work on a thread of its own. If the work never ends, the thread is abandoned; a blocking task of
+/// the runtime would keep the runtime from ever shutting down.
 pub(crate) async fn on_a_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

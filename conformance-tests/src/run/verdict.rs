@@ -1,4 +1,4 @@
-//! From a case to its verdict.
+//! Turns a case into its verdict.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,21 +14,22 @@ use crate::need::{Need, Offer};
 use crate::options::Options;
 use crate::verdict::{CaseResult, Outcome, Stop};
 
-/// The account of a case waits for what is owed; beyond this it hangs.
+/// The account of a case waits for outstanding messages; beyond this time it counts as hung.
 pub(super) const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
 
-/// A backend that does not open meanwhile hangs. Some start a server first.
+/// A backend that takes longer than this to open counts as hung. Some start a server first.
 const TO_OPEN: Duration = Duration::from_mins(3);
 
-/// When a case is taken to hang.
+/// When a case counts as hung.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// A call hangs that goes on for so much longer than it was asked to wait. What the case does to a server of its own may take a
-    /// client longer to notice, so such a case has its deadline alone.
+    /// A call counts as hung if it takes this much longer than it was asked to wait. If the case disrupts a
+    /// server of its own, a client may take longer to notice, so such a case has only its deadline.
     hung: Duration,
-    /// A case at its deadline hangs if no call has begun or ended for so long; else the server is slow.
+    /// A case at its deadline counts as hung if no call has begun or ended for this long; otherwise the
+    /// server is slow.
     standstill: Duration,
-    /// Between two looks for a call that hangs.
+    /// The time between two checks for a hung call.
     look: Duration,
 }
 
@@ -38,16 +39,17 @@ const PATIENCE: Patience = Patience {
     look: Duration::from_millis(500),
 };
 
-/// How often a case is run that proves nothing, or in which something came late: a busy machine makes it miss the moment that it is
-/// about.
+/// How often a case is run if it proves nothing, or if something came late: a busy machine can make it miss
+/// the moment that matters.
 const ATTEMPTS: u32 = 4;
-/// Nor is it run a third time if its attempts have taken so long: it is the whole that is slow then.
+/// From its second attempt on, a case is not run again once its attempts have taken this long: then everything
+/// is slow.
 const AGAIN_WITHIN: Duration = Duration::from_secs(15);
 
-/// What became of a case, and in how many attempts.
+/// The outcome of a case, and the number of attempts.
 pub(super) type Judged = (Outcome, u32);
 
-/// Runs one case in this runtime, again if it proves nothing.
+/// Runs one case in this runtime, and again if it proves nothing.
 pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Judged {
     until_conclusive(AGAIN_WITHIN, || once(harness.clone(), case, options)).await
 }
@@ -55,7 +57,7 @@ pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, opti
 /// How one attempt ended.
 enum Attempt {
     Conclusive(Outcome),
-    /// Another attempt may end in another way.
+    /// Another attempt may end differently.
     Open(Outcome),
 }
 
@@ -125,7 +127,7 @@ async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -
     }
 }
 
-/// Closes the account of a case. How long it takes to read the history is not the backend's fault: that has no deadline.
+/// Closes the account of a case. The time to read the history is not the backend's fault: it has no deadline.
 async fn account_for(context: &Arc<Context>) -> CaseResult {
     let drains = context.clone();
     let drained = within(context, ACCOUNT_DEADLINE, async move { account::drain(&drains).await }).await?;
@@ -160,7 +162,8 @@ fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
     Some(Outcome::NotApplicable { needs: need.what().to_owned(), declared: true, rule: Some(rule) })
 }
 
-/// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
+/// Runs a part of a case in a task of its own, so that a panic becomes a verdict, and with a deadline, so
+/// that a hang does.
 async fn within<T: Send + 'static>(
     context: &Context,
     deadline: Duration,
@@ -182,7 +185,7 @@ async fn within<T: Send + 'static>(
     }
 }
 
-/// Why the case cannot go on: a call hangs, or its time is over.
+/// Returns why the case cannot go on: a call hangs, or its time is over.
 async fn overdue(context: &Context, deadline: Duration, patience: Patience) -> Stop {
     let Patience { hung, standstill, look } = patience;
     let (start, history) = (Instant::now(), context.history());
@@ -218,7 +221,7 @@ mod tests {
     use super::*;
     use crate::verdict::Failure;
 
-    /// Right, and each push takes so long.
+    /// Correct, but each push takes this long.
     #[derive(Debug)]
     struct Slow(MemoryQueue, Duration);
 
@@ -250,7 +253,8 @@ mod tests {
     const FOREVER: Duration = Duration::from_hours(1);
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// What is said of a case that pushes `times` times one after the other, and has not ended at its deadline, of a second.
+    /// Returns the verdict on a case that pushes `times` times in sequence, and has not ended at its deadline
+    /// of a second.
     async fn said(push_takes: Duration, times: usize, hung: Duration) -> Stop {
         let (deadline, standstill) = (1000 * MILLISECOND, 500 * MILLISECOND);
         let harness = Arc::new(SlowHarness(push_takes));

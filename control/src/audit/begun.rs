@@ -1,4 +1,4 @@
-//! A call that is entered, and the changes that enter it.
+//! A call that was entered, and the changes that enter it.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,16 +10,18 @@ use super::keys::{key_of, unreadable};
 use super::record::Record;
 use crate::entry::{encode, version_of};
 
-/// The most entries: of more, the oldest go.
+/// The largest number of entries. Beyond it, the oldest are deleted.
 pub const MAX_ENTRIES: u64 = 10_000;
-/// For how long an entry is kept.
+/// How long an entry is kept.
 pub const KEPT: Duration = Duration::from_hours(24 * 90);
-/// So many more below the oldest are deleted with new ones: what was left there by calls of the store that were cut off in the middle.
+/// How many further entries below the oldest are deleted along with new ones: entries that were left there
+/// when a call of the store was interrupted.
 const PURGED: u64 = 1;
-/// The most calls that are entered together: for each an entry is written and one deleted, and one more is in all.
+/// The largest number of calls that are entered together: each writes one entry and deletes one, and one more
+/// is deleted in total.
 pub(super) const MAX_TOGETHER: usize = (MAX_CONTROL_CHANGES - 1) / 2;
 
-/// A call that is entered, and not yet known to have ended.
+/// A call that was entered, and is not yet known to have ended.
 #[derive(Clone, Debug)]
 #[must_use = "what came of it is to be entered too"]
 pub struct Begun {
@@ -28,7 +30,8 @@ pub struct Begun {
     pub(super) record: Record,
 }
 
-/// What enters calls under the numbers after the last one: their entries first, in order, then what is deleted for them. At most [`MAX_TOGETHER`].
+/// Makes the changes that enter calls under the numbers after the last one: first their entries, in order,
+/// then the deletions that make room for them. At most [`MAX_TOGETHER`] calls.
 pub(super) fn enter<'a>(
     calls: impl Iterator<Item = &'a Call>,
     last: u64,
@@ -42,7 +45,7 @@ pub(super) fn enter<'a>(
         begun.push(Begun { number, version: version_of(&put), record });
         changes.push(put);
     }
-    // Those that the new ones are too many for, and what is left below them.
+    // The entries that the new ones displace, and those left below them.
     let oldest = last.saturating_sub(MAX_ENTRIES.saturating_sub(1)).saturating_sub(PURGED).max(1);
     for old in oldest..=number.saturating_sub(MAX_ENTRIES) {
         changes.push(Change::delete(key_of(old)?, Expect::Any));

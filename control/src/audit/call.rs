@@ -1,21 +1,21 @@
-//! A call, and what came of it, within bounds.
+//! A call and its outcome, within bounds.
 
 use percent_encoding::percent_decode_str;
 
 use crate::tokens::Secret;
 
-/// The longest path that is kept; of a longer one, the beginning.
+/// The longest path that is kept, in bytes. A longer path is cut.
 pub const MAX_PATH_BYTES: usize = 512;
-/// The most queues that are named for one call.
+/// The largest number of queues that are named for one call.
 pub const MAX_QUEUES: usize = 8;
-/// The most details of one call.
+/// The largest number of details of one call.
 pub const MAX_DETAILS: usize = 16;
-/// The longest name of a queue or detail, and the longest value; of longer ones, the beginning.
+/// The longest name of a queue or detail, and the longest value, in bytes. Longer ones are cut.
 pub const MAX_DETAIL_BYTES: usize = 256;
-/// The longest other text.
+/// The longest other text, in bytes.
 const MAX_TEXT_BYTES: usize = 64;
 
-/// A call that is about to be made: never what it brings with it.
+/// A call that is about to be made, without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub(super) token: Option<String>,
@@ -25,8 +25,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of whoever runs the service: where no tokens are asked for, or with one that the service was started with. A token within the path is left out,
-    /// also a percent-encoded one.
+    /// A call of the operator of the service: the service asks for no tokens, or the call has the token that
+    /// the service was started with. A token within the path is left out, even a percent-encoded one.
     #[must_use]
     pub fn new(method: &str, path: &str) -> Self {
         let hidden = path.split('/').map(without_secret).collect::<Vec<_>>().join("/");
@@ -34,14 +34,14 @@ impl Call {
         Self { token, from, method: cut(method, MAX_TEXT_BYTES), path: cut(&hidden, MAX_PATH_BYTES) }
     }
 
-    /// With this token, by its name.
+    /// Sets the name of the token.
     #[must_use]
     pub fn with_token(mut self, name: &str) -> Self {
         self.token = Some(cut(name, MAX_TEXT_BYTES));
         self
     }
 
-    /// From this address.
+    /// Sets the address of the client.
     #[must_use]
     pub fn with_from(mut self, address: &str) -> Self {
         self.from = Some(cut(address, MAX_TEXT_BYTES));
@@ -49,26 +49,26 @@ impl Call {
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
-    /// The queues that it named.
+    /// The queues that the call named.
     pub queues: Vec<String>,
     /// Names, ids and counts.
     pub details: Vec<(String, String)>,
 }
 
 impl Outcome {
-    /// With this status.
+    /// Makes an outcome with this status.
     #[must_use]
     pub fn new(status: u16) -> Self {
         Self { status, ..Self::default() }
     }
 
-    /// Adds a queue, once; beyond [`MAX_QUEUES`] it is left out.
+    /// Adds a queue, unless it is there already; beyond [`MAX_QUEUES`] it is left out.
     pub fn add_queue(&mut self, name: &str) {
         let name = cut(&without_secret(name), MAX_DETAIL_BYTES);
         if self.queues.len() < MAX_QUEUES && !self.queues.contains(&name) {
@@ -87,7 +87,8 @@ impl Outcome {
     }
 }
 
-/// Somebody may have put a token where a name belongs, also as it stands in an address: what is kept is decoded by whoever reads it.
+/// A client may have put a token where a name belongs, perhaps percent-encoded: whoever reads the text later
+/// may decode it.
 fn without_secret(text: &str) -> String {
     let decoded = percent_decode_str(text).decode_utf8_lossy();
     secret_in(text).or_else(|| secret_in(&decoded)).map_or_else(|| text.to_owned(), |secret| hidden(&secret))
@@ -97,7 +98,7 @@ fn hidden(secret: &Secret) -> String {
     format!("aq_{}_…", secret.name())
 }
 
-/// A token with nothing beside it that could be part of one: a copied one may end with a space.
+/// Finds a token with nothing next to it that could be part of it: a copied token may end with a space.
 fn secret_in(text: &str) -> Option<Secret> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     text.split(|c| !is_part(c)).find_map(Secret::parse)

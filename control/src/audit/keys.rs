@@ -3,7 +3,7 @@
 use anyqueue::control::Key;
 use anyqueue::{Error, ErrorKind, Result};
 
-/// What the keys of all entries begin with.
+/// The prefix of the keys of all entries.
 pub(super) const AUDIT: &str = "audit/";
 
 /// Later numbers come first.

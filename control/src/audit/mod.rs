@@ -1,9 +1,12 @@
-//! What was managed through a service: who asked for what, when, from where, and what came of it.
+//! An audit trail of the calls that manage a service: who asked for what, when, from where, and with what
+//! outcome.
 //!
-//! Each call is one entry of the [control store](anyqueue::control), `audit/<number>`, written *before* anything is done, and completed with what came of it
-//! after. A number is taken by whoever finds nothing under it, so that instances that write at once lose none. The keys count down, so that the newest come
-//! first. Who takes a number deletes the one [`MAX_ENTRIES`] below it, so there are never more of them; and each ends by itself after [`KEPT`].
-//! Calls that come at once are entered together.
+//! Each call is one entry of the [control store](anyqueue::control), `audit/<number>`, which is written
+//! *before* anything is done, and completed with the outcome afterwards. A number is taken only if there is
+//! no entry under it yet, so instances that write at the same time lose no entry. The keys count down, so
+//! that the newest entries come first. Whoever takes a number deletes the entry [`MAX_ENTRIES`] below it, so
+//! there are never more entries than that; and each entry expires after [`KEPT`]. Calls that arrive at the
+//! same time are entered together.
 
 mod begun;
 mod call;
@@ -25,47 +28,50 @@ use keys::{AUDIT, key_of, number_of};
 use record::Record;
 use together::Together;
 
-/// The trail in a control store.
+/// The audit trail in a control store.
 #[derive(Clone, Debug)]
 pub struct Audit {
     store: ControlStore,
     together: Arc<Together>,
 }
 
-/// A page of the trail.
+/// A page of the audit trail.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AuditPage {
-    /// The newest first.
+    /// The entries, newest first.
     pub entries: Vec<AuditEntry>,
-    /// The keys of those that cannot be read, and why.
+    /// The keys of entries that cannot be read, and why.
     pub unreadable: Vec<(String, Error)>,
-    /// Where to go on; nothing on the last page.
+    /// Where the next page begins; `None` on the last page.
     pub next: Option<u64>,
 }
 
 impl Audit {
-    /// The trail of a store.
+    /// Returns the audit trail of a store.
     #[must_use]
     pub fn new(store: ControlStore) -> Self {
         Self { store, together: Arc::default() }
     }
 
-    /// Enters a call that is about to be made. Those that come while others are being entered are entered together, in one call of the store.
+    /// Enters a call that is about to be made. Calls that arrive while others are being entered are entered
+    /// together, with one call of the store.
     ///
     /// # Errors
-    /// [`Unavailable`](anyqueue::ErrorKind::Unavailable) if others take each number first, or the server's. Then it may have been entered.
+    /// [`Unavailable`](anyqueue::ErrorKind::Unavailable) if others take each number first, or an error of the
+    /// server. The call may have been entered all the same.
     ///
     /// # Cancellation
-    /// A call whose future is dropped may be entered or not, and so may twice be those that were being entered together with it.
+    /// If the future is dropped, the call may be entered or not, and calls that were being entered together
+    /// with it may be entered twice.
     pub async fn begin(&self, call: &Call) -> Result<Begun> {
         self.together.begin(&self.store, call).await
     }
 
-    /// Enters what came of a call. One that is not there any more is left so.
+    /// Enters the outcome of a call. Does nothing if the entry is no longer there.
     ///
     /// # Errors
-    /// The server's. Then the entry may still say that the call has begun.
+    /// Errors of the server. Then the entry may still say that the call has only begun.
     pub async fn end(&self, begun: Begun, outcome: &Outcome) -> Result<()> {
         let value = encode(&begun.record.ended(outcome))?;
         let change = Change::put(key_of(begun.number)?, Expect::Version(begun.version), value);
@@ -73,10 +79,10 @@ impl Audit {
         Ok(())
     }
 
-    /// The entries below this number, or the newest: at most so many, and at most 100.
+    /// Returns the entries below the number `before`, or the newest ones: at most `limit`, and at most 100.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn list(&self, before: Option<u64>, limit: usize) -> Result<AuditPage> {
         let limit = limit.clamp(1, MAX_CONTROL_CHANGES);
         let after = before.map(key_of).transpose()?;

@@ -13,7 +13,7 @@ use crate::entry::{FORMAT, decode};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     format: u32,
-    /// When it was entered, in milliseconds of Unix time by the server's clock.
+    /// When the call was entered, in milliseconds of Unix time by the server's clock.
     at_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
@@ -72,22 +72,24 @@ impl Record {
     }
 }
 
-/// A call in the trail.
+/// A call in the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEntry {
-    /// Which call it is: later ones have greater numbers.
+    /// The number of the call: later calls have greater numbers.
     pub number: u64,
-    /// When it was entered, by the server's clock.
+    /// When the call was entered, by the server's clock.
     pub at: SystemTime,
-    /// The name of the token; `None`: whoever runs the service, where no tokens are asked for or with one that it was started with.
+    /// The name of the token; `None` for the operator of the service: either the service asks for no tokens,
+    /// or the call had the token that the service was started with.
     pub token: Option<String>,
-    /// The address that it came from, as the service saw it.
+    /// The address of the client, as the service saw it.
     pub from: Option<String>,
-    /// The method of HTTP.
+    /// The HTTP method.
     pub method: String,
-    /// What was asked for: the path, without what follows a `?`.
+    /// The path of the request, without the query.
     pub path: String,
-    /// What came of it; `None` if it is under way, or nobody lived to tell: then it may have been done or not.
+    /// The outcome; `None` if the call is under way, or if the service died before it could say: then the
+    /// action may have been done or not.
     pub outcome: Option<Outcome>,
 }

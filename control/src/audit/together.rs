@@ -1,7 +1,8 @@
 //! Calls that wait to be entered, and are entered together.
 //!
-//! Whoever has the turn enters all that wait, his own among them, and answers them. So of many that come at once the first is
-//! entered alone, and the others with the next call of the store. Only other processes can take the numbers.
+//! The caller that has the turn enters all waiting calls, including its own, and replies to their callers. So
+//! of many calls that arrive at once, the first one is entered alone, and the others with the next call of
+//! the store. Only other processes can take the numbers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -15,13 +16,13 @@ use super::begun::{Begun, MAX_TOGETHER, enter};
 use super::call::Call;
 use super::keys::{AUDIT, number_of};
 
-/// How often numbers are tried for, while other processes take them.
+/// How often to try for numbers while other processes take them.
 const ROUNDS: usize = 64;
 
 /// The calls of one process.
 #[derive(Debug, Default)]
 pub(super) struct Together {
-    /// Bounded by those who wait for an answer: whoever has left is not entered.
+    /// Bounded by the callers that wait for a reply: the call of a caller that has gone is not entered.
     waiting: Mutex<VecDeque<Waiting>>,
     turn: Turn<()>,
 }
@@ -41,12 +42,13 @@ impl Together {
                 biased;
                 answer = &mut answered => match answer {
                     Ok(answer) => return answer,
-                    // Whoever entered it was dropped within that.
+                    // The caller that was entering it was dropped while doing so.
                     Err(_) => continue,
                 },
                 turn = self.turn.lock() => turn,
             };
-            // Kept until the own answer is there, which may take several calls of the store where many wait.
+            // Kept until the caller's own reply is there, which may take several calls of the store if many
+            // are waiting.
             loop {
                 match answered.try_recv() {
                     Ok(answer) => return answer,
@@ -62,7 +64,7 @@ impl Together {
         change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Those that have waited longest, as many as fit one call of the store.
+    /// The calls that have waited longest, as many as fit one call of the store.
     fn next(&self) -> Vec<Waiting> {
         self.change(|waiting| {
             waiting.retain(|one| !one.answer.is_closed());
@@ -87,7 +89,7 @@ impl Together {
     }
 }
 
-/// Those whose numbers nobody else has taken meanwhile.
+/// Tries to enter calls; returns `None` for those whose numbers somebody else took in the meantime.
 async fn try_to_enter(store: &ControlStore, all: &[Waiting]) -> Result<Vec<Option<Begun>>> {
     let newest = store.list(AUDIT, Page::of(1)).await?;
     let last = newest.value.first().map(|entry| number_of(&entry.key)).transpose()?.unwrap_or(0);
@@ -100,12 +102,12 @@ async fn try_to_enter(store: &ControlStore, all: &[Waiting]) -> Result<Vec<Optio
         .collect())
 }
 
-/// Tells those that are entered, and returns the others.
+/// Replies to the callers whose calls were entered, and returns the others.
 fn answer_those_entered(all: Vec<Waiting>, entered: Vec<Option<Begun>>) -> Vec<Waiting> {
     let mut left = Vec::new();
     for (one, begun) in all.into_iter().zip(entered) {
         match begun {
-            // Whoever left meanwhile is not told.
+            // A caller that has gone in the meantime gets no reply.
             Some(begun) => drop(one.answer.send(Ok(begun))),
             None => left.push(one),
         }

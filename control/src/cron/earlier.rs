@@ -1,4 +1,4 @@
-//! The task that a schedule pushed last: whether it lives, and how it is made to end.
+//! The task that a schedule pushed last: whether it is alive, and how to end it.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,18 +9,19 @@ use super::schedule::Schedule;
 use super::scheduler::Shared;
 use super::tick::Tick;
 
-/// How an earlier task stands.
+/// The state of an earlier task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Earlier {
-    /// It waits, runs, or is to be retried.
+    /// It is waiting, running, or waiting for a retry.
     Lives(MessageId),
-    /// It ended, at this time where ends are kept.
+    /// It has ended, at this time if ends are kept.
     Ended(Option<SystemTime>),
-    /// There was none.
+    /// There was no such task.
     None,
 }
 
-/// What may have been pushed last: what the tick names, and what the entry does, which lags behind or was noted by hand.
+/// The tasks that may have been pushed last: the one in the tick, and the one in the entry, which lags behind
+/// or was noted by a manual run.
 pub(super) fn earlier(tick: Option<&Tick>, record: &Record) -> Vec<MessageId> {
     let of_tick = tick.and_then(|tick| tick.earlier.as_deref());
     let mut ids: Vec<MessageId> =
@@ -30,20 +31,20 @@ pub(super) fn earlier(tick: Option<&Tick>, record: &Record) -> Vec<MessageId> {
 }
 
 impl Shared {
-    /// How the tasks stand that may have been pushed last.
+    /// The state of the tasks that may have been pushed last.
     pub(super) async fn earlier(&self, schedule: &Schedule, ids: &[MessageId]) -> Result<Earlier> {
         let mut found = Earlier::None;
         for id in ids {
             match self.tasks.task(&schedule.partition, *id).await? {
                 Some(task) if task.state.ended().is_none() => return Ok(Earlier::Lives(*id)),
-                // The last of their ends counts, and one that nobody knows is now.
+                // The latest end counts, and an unknown end counts as now.
                 task => found = found.or_later(task.as_ref().and_then(ended_at)),
             }
         }
         Ok(found)
     }
 
-    /// Cancels them. Those that are gone are none of the schedule's any more.
+    /// Cancels the tasks. Those that are gone no longer concern the schedule.
     pub(super) async fn cancel(&self, schedule: &Schedule, ids: &[MessageId]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
@@ -63,7 +64,7 @@ impl Earlier {
         }
     }
 
-    /// When it is the turn of the next one, so long after its end, and not later than so long from now.
+    /// When the next run is due: this long after the end of the task, and at most this long from now.
     pub(super) fn due(self, pause: Duration, now: SystemTime) -> SystemTime {
         let ended_at = match self {
             Self::Ended(Some(at)) => at.min(now),

@@ -1,9 +1,9 @@
-//! The fields of a spec as sets, and the search for a civil time that matches them.
+//! The fields of a spec as sets, and the search for a local time that matches them.
 
 use croner::{Cron, CronComponent, Weekday};
 use jiff::civil::{Date, DateTime, Time};
 
-/// Which seconds match, by the clock on the wall.
+/// The seconds that match, by local time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     cron: Box<Cron>,
@@ -20,18 +20,18 @@ impl Fields {
         Self { cron: Box::new(cron), seconds, minutes, hours }
     }
 
-    /// The first field that has no value at all, as of `,`.
+    /// The name of the first field without any value, as in `,`.
     pub(super) fn empty(&self) -> Option<&'static str> {
         let times = [("seconds", self.seconds), ("minutes", self.minutes), ("hours", self.hours)];
         times.into_iter().find(|(_, set)| set.0 == 0).map(|(name, _)| name)
     }
 
-    /// The days of the month that are named.
+    /// The days of the month in the spec.
     pub(super) fn days(&self) -> Vec<u16> {
         self.cron.pattern.days.values()
     }
 
-    /// The months that are named.
+    /// The months in the spec.
     pub(super) fn months(&self) -> Vec<u16> {
         self.cron.pattern.months.values()
     }
@@ -45,7 +45,8 @@ impl Fields {
             && pattern.day_match(i32::from(date.year()), month, day, weekday).unwrap_or(false)
     }
 
-    /// The first second from `from` on, before `end`, that matches. As many steps as there are days between.
+    /// The first matching second from `from` on and before `end`. Takes as many steps as there are days in
+    /// between.
     pub(super) fn first_in(&self, from: DateTime, end: DateTime) -> Option<DateTime> {
         let (mut date, mut earliest) = (from.date(), from.time());
         while date <= end.date() {
@@ -61,7 +62,7 @@ impl Fields {
         None
     }
 
-    /// The last second before `end`, from `from` on, that matches.
+    /// The last matching second before `end` and from `from` on.
     pub(super) fn last_in(&self, from: DateTime, end: DateTime) -> Option<DateTime> {
         let latest = end.checked_sub(jiff::SignedDuration::from_secs(1)).ok()?;
         let (mut date, mut latest) = (latest.date(), latest.time());
@@ -135,13 +136,13 @@ impl Set {
         self.0 & (1 << number) != 0
     }
 
-    /// The least from this number on, which is at most 60.
+    /// The smallest number from `number` on, which is at most 60.
     fn from(self, number: u32) -> Option<u32> {
         let left = self.0 >> number;
         (left != 0).then(|| number + left.trailing_zeros())
     }
 
-    /// The greatest below this number, which is at most 60.
+    /// The greatest number below `number`, which is at most 60.
     fn below(self, number: u32) -> Option<u32> {
         (self.0 & ((1 << number) - 1)).checked_ilog2()
     }

@@ -1,4 +1,4 @@
-//! What a tick does: the tasks that are due are pushed, and the next tick takes the place of this one.
+//! What a tick does: it pushes the tasks that are due, and the next tick takes its place.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,9 +16,9 @@ use super::scheduler::Shared;
 use super::task::task;
 use super::tick::{TICKS, Tick, millis, task_id};
 
-/// When a tick is looked at again that this release, or this machine, cannot read.
+/// When to look again at a tick that this release, or this machine, cannot read.
 const UNREADABLE: Duration = Duration::from_secs(30);
-/// When a tick is tried again that met a failure.
+/// When to try again after a failure.
 const FAILED: Duration = Duration::from_secs(5);
 
 /// One run of a schedule's tick, while its lease is held.
@@ -27,18 +27,18 @@ pub(super) struct Firing<'a> {
     pub(super) tick: Tick,
     pub(super) record: Record,
     pub(super) schedule: Schedule,
-    /// The server's time, and when it was told.
+    /// The server's time, and when the server returned it.
     pub(super) now: SystemTime,
     told: Instant,
 }
 
 impl Shared {
-    /// Does what a tick is for. What fails is tried again, by whoever comes first.
+    /// Does the work of a tick. After a failure it is tried again, by whichever process comes first.
     pub(super) async fn fire(&self, mut delivery: Delivery) {
         let Err(error) = self.try_fire(&mut delivery).await else { return };
         tracing::debug!(%error, "the tick of a schedule is tried again");
         metrics::counter!("anyqueue_cron_failed_total").increment(1);
-        // Dropped if that fails too: then it comes back at once, or with the end of its lease.
+        // If that fails too, the delivery is dropped: the tick comes back at once, or when its lease ends.
         let _ = delivery.settle(QueueMessageStatus::postponed(FAILED)).await;
     }
 
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// A tick of a schedule, or of a content of it, that is gone.
+/// Ends a tick of a schedule that is gone, or of a content that was replaced.
 async fn end(delivery: &mut Delivery) -> Result<()> {
     delivery.settle(Processed).await.map(|_| ())
 }
@@ -105,7 +105,7 @@ impl Firing<'_> {
         let before = self.still_lives().await;
         let refused = match self.settle(delivery, &plan).await? {
             Settled::Done(refused) => refused,
-            // Somebody else has the tick, who does all of this.
+            // Another process has the tick, and does all of this.
             Settled::Lost => return Ok(()),
         };
         let outcome = match (&refused, plan.run.last()) {
@@ -119,7 +119,7 @@ impl Firing<'_> {
         self.note(&plan, outcome, refused).await
     }
 
-    /// Ends the tick. Its successors are the tasks, where that is one step, and the next tick.
+    /// Ends the tick. Its successors are the tasks, if that is one step, and the next tick.
     async fn settle(&self, delivery: &mut Delivery, plan: &Plan) -> Result<Settled> {
         let tasks = plan.run.iter().map(|at| self.task(*at));
         let mut refused = Refused::No;
@@ -134,7 +134,7 @@ impl Firing<'_> {
             for task in tasks {
                 let own = task.id();
                 match self.shared.tasks.push(&self.schedule.partition, task).await {
-                    // Its own id is there if this is a repetition.
+                    // If this is a repetition, the task itself is there already, under its own id.
                     Ok(PushOutcome::Duplicate(other)) if other != Some(own) => refused = Refused::Duplicate,
                     Ok(_) => refused = Refused::No,
                     Err(error) if is_refusal(&error) => refused = self.is_refused(error),
@@ -151,7 +151,7 @@ impl Firing<'_> {
         let id = task_id(&self.schedule.name, &self.record.revision, at);
         let task = task(&self.schedule, id, at, self.server_time());
         match self.shared.tasks.capabilities().dedup {
-            // Should somebody die before the tick has ended, whoever has it next pushes nothing new.
+            // If this process dies before the tick has ended, the next one pushes nothing new.
             Dedup::Window(_) => task.with_dedup_key(id.to_string()),
             _ => task,
         }
@@ -171,7 +171,7 @@ impl Firing<'_> {
         let Some(next) = self.next(plan, is_pushed) else { return Ok(then) };
         let last = plan.run.last().filter(|_| is_pushed);
         let pushed = last.map(|at| task_id(&self.schedule.name, &self.record.revision, *at));
-        // Without a run the one before is still the last.
+        // Without a run, the earlier task is still the last one.
         let before = || {
             let is_behind = self.schedule.timetable.spec().pause().is_none();
             self.tick.earlier.as_deref().filter(|_| is_behind).and_then(|id| id.parse().ok())
@@ -180,7 +180,7 @@ impl Firing<'_> {
         then.then(TICKS, self.delayed(&tick)?)
     }
 
-    /// When it comes next. After a task that was refused there is no end to wait for.
+    /// When the schedule is due next. After a refused task there is no end to wait for.
     fn next(&self, plan: &Plan, is_pushed: bool) -> Option<SystemTime> {
         match self.schedule.timetable.spec().pause() {
             Some(pause) if !is_pushed => self.now.max(self.tick.at()).checked_add(pause),
@@ -188,13 +188,13 @@ impl Firing<'_> {
         }
     }
 
-    /// A tick as a message that comes in time.
+    /// A tick as a message that is due in time.
     pub(super) fn delayed(&self, tick: &Tick) -> Result<MessageData> {
         let delay = tick.at().duration_since(self.server_time()).unwrap_or_default();
         tick.message(self.shared.within_delays(delay))
     }
 
-    /// The server's time now, by how long ago it was told.
+    /// The server's time now, computed from the time that it last returned.
     pub(super) fn server_time(&self) -> SystemTime {
         let since = self.shared.home.clock().now().saturating_duration_since(self.told);
         self.now.checked_add(since).unwrap_or(self.now)
@@ -205,7 +205,8 @@ impl Firing<'_> {
         Refused::Because(error)
     }
 
-    /// Whether the task that was pushed last is there, where that keeps others out and can be seen. A failure to look only leaves that open.
+    /// Whether the task that was pushed last is alive, if that keeps others out and can be seen. If looking
+    /// fails, it counts as not alive.
     async fn still_lives(&self) -> bool {
         let last = self.record.pushed.as_deref().and_then(|id| id.parse().ok());
         let Some(last) = last.filter(|_| self.keeps_others_out()) else { return false };
@@ -213,7 +214,8 @@ impl Firing<'_> {
         found.is_ok_and(|task| task.is_some_and(|task| task.state.ended().is_none()))
     }
 
-    /// Whether the task of this time was stored: a settlement does not tell. One that is nowhere, though an earlier one was there just before, was not.
+    /// Whether the task of this time was stored, which a settlement does not say. If the task is nowhere,
+    /// although an earlier one was alive just before, it was not stored.
     async fn pushed(&self, at: SystemTime, earlier_lived: bool) -> RunOutcome {
         if !self.shared.in_one_step || !earlier_lived {
             return RunOutcome::Pushed;
@@ -230,7 +232,7 @@ impl Firing<'_> {
         keeps && self.shared.tasks.capabilities().inspect.browse
     }
 
-    /// Notes what was done. If this does not come about, the schedule goes on all the same.
+    /// Notes what was done. If this fails, the schedule continues all the same.
     async fn note(&self, plan: &Plan, outcome: RunOutcome, refused: Refused) -> Result<()> {
         let due = plan.run.last().copied().unwrap_or_else(|| self.tick.at());
         let id = task_id(&self.schedule.name, &self.record.revision, due).to_string();
@@ -277,14 +279,14 @@ impl Settled {
     }
 }
 
-/// Why the task of the latest time was not stored, as far as the backend told.
+/// Why the task of the latest time was not stored, if the backend said so.
 enum Refused {
     No,
     Duplicate,
     Because(Error),
 }
 
-/// What the backend will never take, as it is: without it the schedule goes on.
+/// Whether the backend will never accept the task as it is. The schedule continues without it.
 pub(super) fn is_refusal(error: &Error) -> bool {
     let kinds = [ErrorKind::InvalidInput, ErrorKind::TooLarge, ErrorKind::Unsupported];
     error.retry() == RetryClass::Never && kinds.contains(&error.kind())

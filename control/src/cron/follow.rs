@@ -11,13 +11,14 @@ use super::pause::look;
 use super::tick::{TICKS, Tick, millis};
 
 impl Firing<'_> {
-    /// Where a schedule counts from the end of its last run: whether it is too early for the next one. Then when to look again, and the task that is waited for.
+    /// For a schedule that counts from the end of its last run: if it is too early for the next run, returns
+    /// when to look again, and the task that it waits for.
     pub(super) async fn waits(&self, pause: Duration) -> Result<Option<(SystemTime, Option<MessageId>)>> {
         let stands = self.shared.earlier(&self.schedule, &earlier(Some(&self.tick), &self.record)).await?;
         let now = self.now.max(self.tick.at());
         Ok(match stands {
             Earlier::Lives(id) => Some((now.checked_add(look(pause)).unwrap_or(now), Some(id))),
-            // This tick was the look that finds the end.
+            // This tick was the check that found the end.
             Earlier::Ended(_) if self.tick.earlier.is_some() => {
                 Some((stands.due(pause, now), None)).filter(|(due, _)| *due > now)
             }
@@ -25,7 +26,7 @@ impl Firing<'_> {
         })
     }
 
-    /// Goes on without a run.
+    /// Continues without a run.
     pub(super) async fn wait(
         &self,
         delivery: &mut Delivery,
@@ -49,7 +50,7 @@ impl Firing<'_> {
         Ok(())
     }
 
-    /// Makes place for a new task. What never can be cancelled does not stop the schedule.
+    /// Makes room for a new task. A task that can never be cancelled does not stop the schedule.
     pub(super) async fn cancel_old(&self) -> Result<()> {
         match self.shared.cancel(&self.schedule, &earlier(Some(&self.tick), &self.record)).await {
             Err(error) if is_refusal(&error) => {

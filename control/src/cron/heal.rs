@@ -1,4 +1,4 @@
-//! What no tick sees: schedules without a tick, and ticks that will come too late.
+//! Repairs what no tick sees: schedules without a tick, and ticks that would come too late.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,13 +9,16 @@ use super::record::{Record, SCHEDULES, name_of};
 use super::scheduler::Shared;
 use super::tick::{TICKS, Tick, millis, time};
 
-/// For how long a schedule may be overdue by its entry before its tick is looked for: a run takes this long only if it met trouble.
+/// How long a schedule may be overdue by its entry before its tick is looked for. A run takes this long only
+/// if it met trouble.
 const OVERDUE: Duration = Duration::from_secs(10);
-/// How far the server's clock may be put back without a time coming again. Further, what was done ahead of it counts no more.
+/// How far the server's clock may be put back without a time coming again. Beyond that, what was done ahead
+/// of the clock no longer counts.
 const PUT_BACK: Duration = Duration::from_hours(24);
 
 impl Shared {
-    /// Looks at all schedules, a page in memory at a time. The failure of one does not keep it from the others.
+    /// Looks at all schedules, with one page in memory at a time. A failure of one does not keep it from the
+    /// others.
     pub(super) async fn heal(&self) -> Result<()> {
         let (mut after, mut first_failure): (Option<Key>, _) = (None, Ok(()));
         loop {
@@ -62,7 +65,7 @@ impl Shared {
         match record.next_ms.filter(|next| *next < overdue) {
             Some(next) => {
                 let follows_runs = schedule.timetable.spec().pause().is_some();
-                // It may have been a look at that task: then it is too early for the next one.
+                // The tick may have been a check on that task: then it is too early for the next one.
                 let behind = record.pushed.as_deref().filter(|_| follows_runs);
                 let tick = Tick::new(name, &record.revision, time(next));
                 self.look_for(&tick.behind(behind.and_then(|id| id.parse().ok()))).await
@@ -71,8 +74,9 @@ impl Shared {
         }
     }
 
-    /// A tick that should have come: one that is gone is pushed again, one that waits for a time that the server's clock has jumped over is due now, and one that
-    /// has died is replaced. If another one goes on already, nothing is done.
+    /// Looks for a tick that should have come. A tick that is gone is pushed again, a tick that waits for a
+    /// time that the server's clock has jumped over becomes due now, and a dead tick is replaced. If another
+    /// tick is there already, nothing is done.
     async fn look_for(&self, tick: &Tick) -> Result<()> {
         if let PushOutcome::Stored(_) = self.push_tick(tick, Duration::ZERO).await? {
             tracing::warn!(schedule = tick.name, "the tick of a schedule was gone, and is put back");

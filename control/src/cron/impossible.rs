@@ -1,4 +1,4 @@
-//! Why a spec never comes, and what comes near.
+//! Why a spec never matches, and similar specs that do.
 
 use anyqueue::Error;
 
@@ -19,7 +19,7 @@ const MONTHS: [(&str, u16); 12] = [
     ("December", 31),
 ];
 
-/// The error for a spec of right fields that never comes.
+/// The error for a spec with valid fields that never matches.
 pub(super) fn explain(text: &str, fields: &Fields, is_possible: impl Fn(&str) -> bool) -> Error {
     let near: Vec<_> = candidates(text, fields)
         .into_iter()

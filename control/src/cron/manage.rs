@@ -13,41 +13,46 @@ use super::task::task;
 use crate::entry::{unchanged, update};
 use crate::precondition::{Deleted, Precondition};
 
-/// Schedules that one list names at most.
+/// The largest number of schedules that one list returns.
 pub const MAX_SCHEDULES: usize = 10_000;
 
-/// All schedules, as far as they can be read.
+/// All schedules that can be read, and the names of the others.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Schedules {
-    /// In the order of their names.
+    /// The schedules, in the order of their names.
     pub schedules: Vec<ScheduleInfo>,
-    /// The names of those that cannot be read, and why.
+    /// The names of schedules that cannot be read, and why.
     pub unreadable: Vec<(String, Error)>,
     /// The time, by the server's clock.
     pub now: SystemTime,
 }
 
 impl Scheduler {
-    /// Stores a schedule, in place of what has its name. It counts from now on: what was due before is not run by it. One that is the same already goes on
-    /// undisturbed, so a program can put its schedules whenever it starts. A paused one stays paused.
+    /// Stores a schedule, in place of any schedule of the same name. It counts from now on: times that were
+    /// due before are not run by it. If the schedule is already there with the same content, it continues
+    /// undisturbed, so a program can put its schedules whenever it starts. A paused schedule stays paused.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput), [`TooLarge`](ErrorKind::TooLarge) or [`Unsupported`](ErrorKind::Unsupported) for what it says or the backend
-    /// cannot do; then nothing is changed. Else the server's: then it may be stored or not, and putting it again is safe.
+    /// [`InvalidInput`](ErrorKind::InvalidInput), [`TooLarge`](ErrorKind::TooLarge) or
+    /// [`Unsupported`](ErrorKind::Unsupported) if the schedule is wrong or the backend cannot run it; then
+    /// nothing is changed. After an error of the server the schedule may be stored or not, and putting it
+    /// again is safe.
     ///
     /// # Cancellation
-    /// Dropping the future leaves it stored or not.
+    /// Dropping the future leaves the schedule stored or not.
     pub async fn put(&self, schedule: &Schedule) -> Result<ScheduleInfo> {
         let refused = || Error::new(ErrorKind::Internal, "a schedule that may replace anything was refused");
         self.put_if(schedule, &Precondition::Anything).await?.ok_or_else(refused)
     }
 
-    /// Stores a schedule as [`put`](Self::put), if what is there is as expected. `None` if it is not; then nothing is changed. What it returns is what this call
-    /// stored, also if somebody else has changed it since.
+    /// Stores a schedule like [`put`](Self::put), if what is there is as expected. Returns what this call
+    /// stored, even if somebody else has changed it since; `None` if what was there was not as expected, and
+    /// nothing was changed.
     ///
     /// # Errors
-    /// As [`put`](Self::put). Where that may have stored it, the same precondition may not hold any more.
+    /// As [`put`](Self::put). After an error that may have stored the schedule, the same precondition may no
+    /// longer hold.
     ///
     /// # Cancellation
     /// As [`put`](Self::put).
@@ -55,7 +60,8 @@ impl Scheduler {
         self.store(schedule, None, expected).await
     }
 
-    /// Stores a schedule as [`put_if`](Self::put_if), and with it whether it is paused, in one step: at no moment does one run that is to be paused.
+    /// Stores a schedule like [`put_if`](Self::put_if), and in the same step whether it is paused: a schedule
+    /// that should be paused does not run even for a moment.
     ///
     /// # Errors
     /// As [`put_if`](Self::put_if).
@@ -71,7 +77,7 @@ impl Scheduler {
         self.store(schedule, Some(paused), expected).await
     }
 
-    /// `None` for `paused` leaves that as it is.
+    /// If `paused` is `None`, that is left as it is.
     async fn store(
         &self,
         schedule: &Schedule,
@@ -110,28 +116,28 @@ impl Scheduler {
         stored.or(same).map(|(record, now)| record.info(name, now)).transpose()
     }
 
-    /// Whether a schedule could be put, as far as that can be told without the server.
+    /// Checks whether a schedule could be put, as far as that can be decided without the server.
     ///
     /// # Errors
-    /// What [`put`](Self::put) would refuse.
+    /// Those with which [`put`](Self::put) would refuse the schedule.
     pub fn check(&self, schedule: &Schedule) -> Result<()> {
         schedule.check()?;
         self.0.check_task(schedule)
     }
 
-    /// One schedule by its name.
+    /// Returns one schedule by its name.
     ///
     /// # Errors
-    /// If it cannot be read, or the server's.
+    /// If it cannot be read, or an error of the server.
     pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>> {
         let found = self.0.store.get(&key_of(name)?).await?;
         found.value.map(|entry| Record::of(&entry)?.info(name, found.now)).transpose()
     }
 
-    /// All schedules, up to [`MAX_SCHEDULES`].
+    /// Returns all schedules, up to [`MAX_SCHEDULES`].
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if there are more, or the server's.
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more, or an error of the server.
     pub async fn list(&self) -> Result<Schedules> {
         let found = self.0.store.list_all(SCHEDULES, MAX_SCHEDULES).await?;
         let mut all = Schedules { schedules: Vec::new(), unreadable: Vec::new(), now: found.now };
@@ -145,18 +151,19 @@ impl Scheduler {
         Ok(all)
     }
 
-    /// Deletes a schedule, also one that cannot be read. What it has pushed stays. Returns whether there was one.
+    /// Deletes a schedule, even one that cannot be read. Tasks that it has pushed stay. Returns whether there
+    /// was one.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn delete(&self, name: &str) -> Result<bool> {
         Ok(self.delete_if(name, &Precondition::Anything).await? == Deleted::Done)
     }
 
-    /// Deletes a schedule as [`delete`](Self::delete), if it is as expected.
+    /// Deletes a schedule like [`delete`](Self::delete), if it is as expected.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn delete_if(&self, name: &str, expected: &Precondition) -> Result<Deleted> {
         let key = key_of(name)?;
         let (deleted, gone) = update(&self.0.store, &key, |there| {
@@ -175,7 +182,7 @@ impl Scheduler {
 }
 
 impl Shared {
-    /// Whether the backend takes its tasks.
+    /// Checks whether the backend accepts the schedule's tasks.
     fn check_task(&self, schedule: &Schedule) -> Result<()> {
         let can = self.tasks.capabilities().inspect;
         let unsupported = |text: &'static str| {

@@ -1,11 +1,12 @@
 //! Schedules: what is due when, in which time zone.
 //!
-//! A [`Spec`] says when, in the five or six fields of cron; a [`Zone`] says by whose clocks on the wall. A [`Timetable`] has both, and computes
-//! [occurrences](Occurrence) forwards and backwards, also where clocks are changed:
+//! A [`Spec`] says when, in the five or six fields of cron; a [`Zone`] says in which time zone. A
+//! [`Timetable`] combines both, and computes [occurrences](Occurrence) forwards and backwards, even where the
+//! clocks change:
 //!
 //! | the clock | an entry at fixed times | an entry with `*` in its hours or minutes |
 //! |---|---|---|
-//! | skips its time | runs once at the first moment after the gap ([`Gap::Shift`]), or not ([`Gap::Skip`]) | runs when the clock shows a time of it |
+//! | skips its time | runs once at the first moment after the gap ([`Gap::Shift`]), or not at all ([`Gap::Skip`]) | runs when the clock shows a matching time |
 //! | shows its time twice | runs the first time ([`Overlap::First`]), or the last ([`Overlap::Last`]) | runs both times |
 //!
 //! ```
@@ -23,24 +24,31 @@
 //! # Ok::<(), anyqueue::Error>(())
 //! ```
 //!
-//! A [`Schedule`] says what is pushed at the times of a timetable; a [`Scheduler`] keeps schedules and runs them, in any number of processes at once.
+//! A [`Schedule`] says what is pushed at the times of a timetable; a [`Scheduler`] keeps schedules and runs
+//! them, in any number of processes at once.
 //!
 //! # How each time is run once
-//! A schedule has an entry in the [control store](anyqueue::control), and one message in the partition [`TICKS`]: its tick, which is due when the schedule
-//! comes next. Whoever pulls the tick ends it with two successors, the task and the next tick. Where the backend does that
-//! [in one step](anyqueue::adapter::Capabilities::successors), a time is run exactly once, whoever dies or freezes when: a tick is held under a lease, whoever
-//! has lost it changes nothing, and what was done before a crash is done with the end of the tick. No clock but the server's counts, nobody leads, and nothing
-//! is polled: a waiting pull hears of the tick.
+//! A schedule has an entry in the [control store](anyqueue::control), and one message in the partition
+//! [`TICKS`]: its tick, which is due when the schedule is due next. Whoever pulls the tick settles it with
+//! two successors, the task and the next tick. Where the backend stores these [in one
+//! step](anyqueue::adapter::Capabilities::successors) with the settlement, each time is run exactly once,
+//! whichever process dies or freezes at whatever moment: the tick is held under a lease, a process that has
+//! lost the lease changes nothing, and the task is stored together with the end of the tick. Only the
+//! server's clock counts, there is no leader, and times are not polled for: a waiting pull gets the tick when
+//! it is due.
 //!
-//! That there is one tick, and not two, is the work of its deduplication key, which is that of the entry's content and goes on from each tick to the next. So
-//! it does no harm to push one again where one may be missing. The entry is changed after the tick; should that not come about, it lags behind.
+//! The deduplication key of the tick ensures that there is one tick, and not two. It belongs to the content
+//! of the entry, and each tick hands it on to the next. So pushing a tick again where one may be missing does
+//! no harm. The entry is changed after the tick; if that fails, the entry lags behind.
 //!
-//! A schedule that counts from the end of its last run has the same tick. While the task lives the tick is a look at it: it names the task that was pushed with
-//! it, and comes again until that is done.
+//! A schedule that counts from the end of its last run has the same tick. While the task is alive, the tick
+//! only checks on it: it names the task that was pushed with it, and comes again until that task has ended.
 //!
-//! Where the task goes to another queue than the one that holds the schedules ([`Scheduler::beside`]), or to another server of a cluster, it is pushed under an
-//! id that only depends on the schedule and the time, and then the tick is ended. It comes twice only if whoever pushed it dies or freezes before it has ended
-//! the tick, and the task is done by then, or the queue does not refuse [ids that live](anyqueue::adapter::Capabilities::unique_ids).
+//! If tasks go to another queue than the one that holds the schedules ([`Scheduler::beside`]), or to another
+//! server of a cluster, the task is pushed under an id that depends only on the schedule and the time, and
+//! then the tick is settled. The task is run twice only if the process that pushed it dies or freezes before
+//! it has settled the tick, and the task has ended by then or the queue does not refuse [ids that
+//! live](anyqueue::adapter::Capabilities::unique_ids).
 
 mod earlier;
 mod fields;

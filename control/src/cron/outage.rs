@@ -11,7 +11,7 @@ pub(super) enum Part {
     Entries,
 }
 
-/// Which parts fail.
+/// Which parts are failing.
 #[derive(Debug, Default)]
 pub(super) struct Outage(Mutex<[bool; 2]>);
 
@@ -29,7 +29,7 @@ impl Outage {
         }
     }
 
-    /// Whether something fails now, if that has changed.
+    /// Sets whether a part fails. Returns whether anything fails now, if that has changed.
     fn set(&self, part: Part, fails: bool) -> Option<bool> {
         let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = parts.contains(&true);

@@ -1,17 +1,17 @@
-//! Specs that say how long after the end of the last run: `@after 10m`.
+//! Specs that count from the end of the last run: `@after 10m`.
 
 use std::time::Duration;
 
 use anyqueue::{Error, Result};
 
-/// What such a spec begins with.
+/// The prefix of such a spec.
 const AFTER: &str = "@after";
-/// The longest pause. A yearly run needs none.
+/// The longest pause. A yearly run needs no such spec.
 const LONGEST: Duration = Duration::from_hours(366 * 24);
-/// How soon and how late at least it is looked whether a run has ended.
+/// The shortest and the longest time between checks whether a run has ended.
 const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// The pause that a text says; `None`: it is another spec.
+/// The pause in a text; `None` if it is another kind of spec.
 pub(super) fn of(text: &str) -> Option<Result<Duration>> {
     let rest =
         text.strip_prefix(AFTER).filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))?;
@@ -23,7 +23,7 @@ pub(super) fn of(text: &str) -> Option<Result<Duration>> {
     Some(humantime::parse_duration(rest.trim()).map_err(wrong))
 }
 
-/// The spec of a pause.
+/// The text of the spec for a pause.
 pub(super) fn text(pause: Duration) -> Result<String> {
     let said = humantime::format_duration(pause);
     if pause.subsec_nanos() != 0 || pause.is_zero() || pause > LONGEST {
@@ -35,7 +35,7 @@ pub(super) fn text(pause: Duration) -> Result<String> {
     Ok(format!("{AFTER} {said}"))
 }
 
-/// From one look whether a run has ended to the next.
+/// The time between checks whether a run has ended.
 pub(super) fn look(pause: Duration) -> Duration {
     (pause / 10).clamp(LOOKS.0, LOOKS.1)
 }

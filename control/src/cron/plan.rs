@@ -1,22 +1,23 @@
-//! Which of the times that are due are run.
+//! Which of the due times are run.
 
 use std::time::{Duration, SystemTime};
 
 use super::schedule::{Missed, Schedule};
 
-/// How late a time may come that counts as run in time.
+/// How late a time may be run and still count as in time.
 const IN_TIME: Duration = Duration::from_mins(1);
 
 /// What one tick of a schedule does.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The times to run, in order. None: all that were due are too late.
+    /// The times to run, in order. Empty if all due times are too late.
     pub(super) run: Vec<SystemTime>,
-    /// When it comes next.
+    /// When the schedule is due next.
     pub(super) next: Option<SystemTime>,
 }
 
-/// What to do now about the times from `at` on. All that are not later than now are then done with, so that none comes twice.
+/// What to do now about the times from `at` on. All times up to now are then dealt with, so that none is run
+/// twice.
 pub(super) fn plan(schedule: &Schedule, at: SystemTime, now: SystemTime) -> Plan {
     let (timetable, next) = (&schedule.timetable, next(schedule, at, now));
     let follows_runs = timetable.spec().pause().is_some();
@@ -31,7 +32,8 @@ pub(super) fn plan(schedule: &Schedule, at: SystemTime, now: SystemTime) -> Plan
         return Plan { run: if is_in_time { vec![at] } else { Vec::new() }, next };
     }
     let earliest = allowed.and_then(|allowed| now.checked_sub(allowed)).map_or(at, |least| least.max(at));
-    // Looked for from now backwards: however many were missed, as many steps as there are tasks.
+    // Searched backwards from now: however many times were missed, this takes as many steps as there are
+    // tasks.
     let until = now.checked_add(Duration::from_nanos(1)).unwrap_or(now);
     let latest =
         std::iter::successors(timetable.latest_before(until), |later| timetable.latest_before(later.at()));
@@ -41,7 +43,7 @@ pub(super) fn plan(schedule: &Schedule, at: SystemTime, now: SystemTime) -> Plan
     Plan { run, next }
 }
 
-/// The same without running anything.
+/// Like [`plan`], but runs nothing.
 pub(super) fn pass(schedule: &Schedule, at: SystemTime, now: SystemTime) -> Plan {
     Plan { run: Vec::new(), next: next(schedule, at, now) }
 }

@@ -1,4 +1,4 @@
-//! A schedule as its entry in the control store holds it.
+//! A schedule as its entry in the control store describes it.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,20 +15,20 @@ use crate::entry::{FORMAT, decode};
 
 pub(super) const SCHEDULES: &str = "cron/";
 
-/// What became of a time of a schedule.
+/// What happened at a time of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunOutcome {
-    /// Its task was pushed; of several missed times, the tasks of those that were to be run.
+    /// The task was pushed; for several missed times, the tasks of those that had to be run.
     Pushed,
-    /// The task of an earlier time still lived, so it was left out.
+    /// The task of an earlier time was still alive, so this time was skipped.
     Running,
-    /// It was too late.
+    /// It was too late, so the task was not pushed.
     Missed,
     /// The schedule was paused.
     Paused,
-    /// The backend refuses its task.
+    /// The backend refused the task.
     Refused,
 }
 
@@ -46,43 +46,44 @@ impl RunOutcome {
     }
 }
 
-/// The last time of a schedule that is done with.
+/// The last time of a schedule that has been dealt with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastRun {
-    /// When it was due: the latest, if there were several.
+    /// When the time was due: the latest, if there were several.
     pub due_at: SystemTime,
-    /// When it was done, by the server's clock.
+    /// When it was dealt with, by the server's clock.
     pub done_at: SystemTime,
-    /// What became of it.
+    /// What happened.
     pub outcome: RunOutcome,
-    /// The message that was pushed for it.
+    /// The message that was pushed.
     pub id: Option<MessageId>,
-    /// Why it was refused.
+    /// Why the task was refused.
     pub error: Option<String>,
 }
 
-/// A schedule, and how it stands.
+/// A schedule and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
-    /// What is pushed when.
+    /// The definition of the schedule.
     pub schedule: Schedule,
-    /// Whether its times pass without a task.
+    /// Whether the schedule is paused, so that its times pass without a task.
     pub is_paused: bool,
-    /// When it comes next; `None`: not again. In the past if no scheduler runs.
+    /// When it is due next; `None` if never again. In the past if no scheduler runs.
     pub next_at: Option<SystemTime>,
-    /// What became of its last time.
+    /// What happened at its last time.
     pub last: Option<LastRun>,
-    /// Another one with each content that was [put](super::Scheduler::put), and whenever it begins anew, such as when it is resumed.
+    /// Differs for each content that was [put](super::Scheduler::put), and changes whenever the schedule
+    /// starts over, such as when it is resumed.
     pub revision: String,
 }
 
-/// What the entry holds.
+/// What the entry of a schedule holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     format: u32,
-    /// Drawn anew for each content.
+    /// A new random value for each content.
     pub(super) revision: String,
     spec: String,
     zone: String,
@@ -107,10 +108,10 @@ pub(super) struct Record {
     running: Running,
     #[serde(default)]
     pub(super) paused: bool,
-    /// Whether its first tick was pushed. If not, or if nobody got to noting it, any scheduler pushes one.
+    /// Whether its first tick was pushed. If not, or if that could not be noted, any scheduler pushes one.
     #[serde(default)]
     pub(super) started: bool,
-    /// When it comes next. Noted after the tick: so it can lag behind, and never runs ahead.
+    /// When it is due next. Noted after the tick, so it can lag behind, but never runs ahead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) next_ms: Option<u64>,
     /// The server's time when this was noted.
@@ -122,7 +123,7 @@ pub(super) struct Record {
     pub(super) pushed: Option<String>,
 }
 
-/// What is noted of a run.
+/// What is recorded about a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) due_ms: u64,
@@ -134,7 +135,7 @@ pub(super) struct Run {
     pub(super) error: Option<String>,
 }
 
-/// A payload that can be kept as text: escaped, it may not become much longer.
+/// Returns a payload that can be kept as text: it may not become much longer when it is escaped.
 fn readable(payload: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(payload).ok()?;
     let escaped = text.chars().filter(|c| c.is_control()).count();
@@ -152,7 +153,7 @@ pub(super) fn name_of(key: &Key) -> &str {
 }
 
 impl Record {
-    /// A new one, that has not started.
+    /// A new record, which has not started.
     pub(super) fn new(schedule: &Schedule, now: SystemTime) -> Self {
         let text = readable(&schedule.payload).map(str::to_owned);
         let timetable = &schedule.timetable;
@@ -181,7 +182,7 @@ impl Record {
         }
     }
 
-    /// The same as a new content, that has not started.
+    /// The record with a new revision, which has not started.
     pub(super) fn renewed(&self, now: SystemTime) -> Self {
         let revision = uuid::Uuid::new_v4().to_string();
         Self { revision, started: false, next_ms: None, noted_ms: millis(now), ..self.clone() }
@@ -193,10 +194,11 @@ impl Record {
         decode(entry)
     }
 
-    /// What it says of a schedule of this name.
+    /// The definition of the schedule, under this name.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if this machine does not know the zone, or the content was written by hand and is wrong.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if this machine does not know the zone, or the content was
+    /// written by hand and is wrong.
     pub(super) fn schedule(&self, name: &str) -> Result<Schedule> {
         let of_entry =
             |error: Error| Error::new(error.kind(), format!("the schedule {name}: {}", error.message()));
@@ -225,7 +227,7 @@ impl Record {
         BASE64.decode(encoded).map(Bytes::from).map_err(damaged)
     }
 
-    /// How the schedule stands at this time of the server.
+    /// The state of the schedule at this time of the server.
     ///
     /// # Errors
     /// As [`schedule`](Self::schedule).
@@ -244,7 +246,7 @@ impl Record {
         Ok(ScheduleInfo { schedule, is_paused: self.paused, next_at, last, revision })
     }
 
-    /// Whether a tick for this time is one of the past, that was put back from somewhere.
+    /// Whether a tick for this time is a past one, which was restored from somewhere.
     pub(super) fn is_done_with(&self, at_ms: u64) -> bool {
         self.started && self.next_ms.is_none_or(|next| next > at_ms)
     }

@@ -11,25 +11,27 @@ use super::outage::{Outage, Part};
 use super::scheduler::{Scheduler, Shared};
 use super::tick::TICKS;
 
-/// Ticks that one scheduler works on at once.
+/// How many ticks one scheduler works on at once.
 const AT_ONCE: usize = 32;
 /// How long a pull of ticks waits.
 const WAIT: Duration = Duration::from_secs(20);
-/// For how long a tick is kept from others when who has it dies or freezes.
+/// How long a tick is kept from others if its process dies or freezes.
 const LEASE: Duration = Duration::from_secs(10);
-/// From one look at all schedules to the next, on the average.
+/// The average time between looks at all schedules.
 const LOOK: Duration = Duration::from_secs(15);
-/// The longest pause after failures, which doubles up to this.
+/// The longest pause after failures; the pause doubles up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long what is under way may take at the end.
+/// How long the work under way may take at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Scheduler {
-    /// Runs the schedules until `shutdown` is done, or their queue is closed. Any number of processes may run the same schedules: each time is run by one
-    /// of them, and none leads. While the backend cannot be reached it tries again, ever less often, up to every 30 s; one warning says so.
+    /// Runs the schedules until `shutdown` completes, or their queue is closed. Any number of processes may
+    /// run the same schedules: each time is run by one of them, and there is no leader. While the backend
+    /// cannot be reached, it tries again, less and less often, down to every 30 s; it logs one warning.
     ///
     /// # Cancellation
-    /// Dropping the future is as the death of the process: others go on, after 10 s where a tick was being worked on.
+    /// Dropping the future has the effect of the death of the process: others continue, after 10 s for a tick
+    /// that was being worked on.
     pub async fn run(&self, shutdown: impl Future<Output = ()>) {
         let (shared, outage) = (&self.0, Outage::default());
         let mut under_way = JoinSet::new();
@@ -97,12 +99,13 @@ fn is_end(error: &Error) -> bool {
     error.kind() == ErrorKind::Closed
 }
 
-/// So that many do not come together for ever: between three quarters and five quarters.
+/// Between three quarters and five quarters of the mean, so that many processes do not look at the same time
+/// forever.
 fn jittered(mean: Duration) -> Duration {
     mean.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
-/// How long to wait after failures in a row.
+/// The pauses after failures in a row.
 struct Pause(Duration);
 
 impl Default for Pause {

@@ -1,4 +1,4 @@
-//! What is to be pushed when: a schedule as its owner says it.
+//! The definition of a schedule: what is pushed when.
 
 use std::time::Duration;
 
@@ -9,47 +9,53 @@ use super::timetable::Timetable;
 
 /// The longest name of a schedule, in bytes.
 pub const MAX_SCHEDULE_NAME_BYTES: usize = 200;
-/// The largest payload of a schedule, in bytes. Of something larger let the payload say where it is.
+/// The largest payload of a schedule, in bytes. For something larger, let the payload say where it is.
 pub const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 64 << 10;
-/// The most missed times that [`Missed::All`] makes up for: as many as go with one settlement, beside what continues the schedule.
+/// The largest number of missed times that [`Missed::All`] makes up for: as many as fit into one settlement,
+/// in addition to the message that continues the schedule.
 #[allow(clippy::cast_possible_truncation, reason = "a hundred")]
 pub const MAX_MISSED: u32 = MAX_SUCCESSORS as u32 - 1;
-/// The most bytes that the tasks of missed times bring together.
+/// The largest total size of the tasks for missed times, in bytes.
 const MAX_MISSED_BYTES: usize = 512 << 10;
 
-/// What becomes of times at which no scheduler ran, or that came while the backend could not be reached.
+/// What happens to times at which no scheduler ran, or at which the backend could not be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Missed {
-    /// The latest of them is run, late.
+    /// The latest missed time is run, late.
     #[default]
     Latest,
-    /// What is more than a minute late is not run.
+    /// Times that are more than a minute late are not run.
     None,
-    /// The latest of them are run, at most so many, each as a task of its own, in their order. At most [`MAX_MISSED`].
+    /// The latest missed times are run, at most this many, in their order, each as a task of its own. At most
+    /// [`MAX_MISSED`].
     All(u32),
 }
 
-/// What becomes of a time that comes while the task of an earlier one still lives: waits, runs, or is to be retried.
+/// What happens if the schedule is due while the task of an earlier time is still alive: waiting, running, or
+/// waiting for a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Running {
-    /// It is left out.
+    /// The new time is skipped.
     #[default]
     Skip,
-    /// It is run all the same, beside it.
+    /// The new task is pushed all the same, and can run at the same time.
     Allow,
-    /// If the earlier one runs, this one waits behind it, at most one of them. If the earlier one still waits, it is left out.
+    /// If the earlier task is running, one new task waits behind it. If the earlier task is still waiting,
+    /// the new time is skipped.
     BufferOne,
-    /// The earlier one is cancelled, and this one is run: one that waits is removed, one that runs is asked to stop, and is not waited for.
+    /// The earlier task is cancelled, and the new one is pushed. A waiting task is removed; a running one is
+    /// asked to stop, without waiting for it.
     CancelOld,
 }
 
 /// A task that is pushed at the times of a [`Timetable`].
 ///
-/// The message has the task id `cron/<name>` and, beside its own headers, `cron-name` and `cron-at`: the time at which it was due, RFC 3339 in UTC.
+/// The message has the task id `cron/<name>` and, in addition to its own headers, `cron-name` and `cron-at`:
+/// the time at which it was due, as RFC 3339 in UTC.
 ///
 /// ```
 /// use anyqueue::PartitionId;
@@ -66,28 +72,29 @@ pub enum Running {
 #[non_exhaustive]
 #[must_use = "a schedule does nothing until it is put"]
 pub struct Schedule {
-    /// What it is called: 1 to [`MAX_SCHEDULE_NAME_BYTES`] bytes without control characters.
+    /// The name of the schedule: 1 to [`MAX_SCHEDULE_NAME_BYTES`] bytes without control characters.
     pub name: String,
-    /// When it comes.
+    /// When the schedule is due.
     pub timetable: Timetable,
-    /// Where its tasks are pushed.
+    /// The partition that its tasks are pushed to.
     pub partition: PartitionId,
-    /// Their payload, at most [`MAX_SCHEDULE_PAYLOAD_BYTES`]; empty by default.
+    /// The payload of its tasks, at most [`MAX_SCHEDULE_PAYLOAD_BYTES`]; empty by default.
     pub payload: Bytes,
-    /// Their headers.
+    /// The headers of its tasks.
     pub headers: Headers,
-    /// Their priority; 0 by default.
+    /// The priority of its tasks; 0 by default.
     pub priority: u8,
-    /// What becomes of missed times.
+    /// What happens to missed times.
     pub missed: Missed,
-    /// How late a time may be run at most: its task is not pushed later, and not handed to a worker later. `None`: however late.
+    /// How late a time may be run at most: after that, its task is neither pushed nor delivered to a worker.
+    /// `None` if there is no limit.
     pub deadline: Option<Duration>,
-    /// What becomes of times that come while an earlier task lives.
+    /// What happens to times that come while an earlier task is alive.
     pub running: Running,
 }
 
 impl Schedule {
-    /// With an empty payload and the default policies.
+    /// Makes a schedule with an empty payload and the default policies.
     pub fn new(name: impl Into<String>, timetable: Timetable, partition: PartitionId) -> Self {
         Self {
             name: name.into(),
@@ -143,13 +150,13 @@ impl Schedule {
         self
     }
 
-    /// What its tasks bring.
+    /// The size of its payload and headers.
     fn bytes(&self) -> usize {
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
         self.payload.len() + headers.sum::<usize>()
     }
 
-    /// Whether it says what can be done.
+    /// Checks whether the schedule is possible.
     pub(super) fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         let bytes = self.payload.len();
@@ -191,7 +198,7 @@ impl Schedule {
     }
 }
 
-/// Whether a schedule can be called so.
+/// Checks whether a schedule can have this name.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_SCHEDULE_NAME_BYTES || name.chars().any(char::is_control) {
         return Err(Error::invalid(format!(

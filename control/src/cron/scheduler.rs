@@ -1,4 +1,4 @@
-//! The handle, and what its parts share; it knows none of them.
+//! The handle, and what its parts share. It knows none of these parts.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,12 +8,12 @@ use anyqueue::adapter::{Dedup, MoveGuarantee};
 use anyqueue::control::ControlStore;
 use anyqueue::{Error, ErrorKind, Queue, Result};
 
-/// Names of entries that were warned of; of more there is no warning.
+/// How many names of unreadable entries are remembered; beyond it there is no warning.
 const MAX_WARNED: usize = 1000;
 
-/// The schedules of a control store, and what runs them: see the [module](super).
+/// The schedules of a control store, and the loops that run them: see the [module](super).
 ///
-/// Cheap to clone; clones are one scheduler.
+/// Cheap to clone; clones are the same scheduler.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -35,10 +35,10 @@ pub struct Scheduler(pub(super) Arc<Shared>);
 
 /// What the parts of a scheduler share.
 pub(super) struct Shared {
-    /// Holds the schedules, and their ticks.
+    /// The queue that holds the schedules and their ticks.
     pub(super) home: Queue,
     pub(super) store: ControlStore,
-    /// Where tasks go.
+    /// The queue that tasks are pushed to.
     pub(super) tasks: Queue,
     /// Whether a task is stored in one step with the settlement of its tick.
     pub(super) in_one_step: bool,
@@ -46,20 +46,21 @@ pub(super) struct Shared {
 }
 
 impl Scheduler {
-    /// Schedules that are kept with the queue that their tasks are pushed to.
+    /// Makes a scheduler whose schedules are kept with the queue that their tasks are pushed to.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) where the backend keeps no control entries: see [`beside`](Self::beside).
+    /// [`Unsupported`](ErrorKind::Unsupported) if the backend keeps no control entries: see
+    /// [`beside`](Self::beside).
     pub fn new(queue: &Queue) -> Result<Self> {
         let in_one_step = queue.capabilities().successors == Some(MoveGuarantee::Atomic);
         Self::of(queue, queue, in_one_step)
     }
 
-    /// Schedules whose tasks are pushed to one queue, and that are kept with another one, `home`. All schedulers of one home have to push to the same
-    /// queue.
+    /// Makes a scheduler whose tasks are pushed to one queue, and whose schedules are kept with another one,
+    /// `home`. All schedulers with the same `home` must push to the same queue.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) where the backend of `home` keeps no control entries.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the backend of `home` keeps no control entries.
     pub fn beside(queue: &Queue, home: &Queue) -> Result<Self> {
         Self::of(queue, home, false)
     }
@@ -77,7 +78,7 @@ impl Scheduler {
 }
 
 impl Shared {
-    /// Warns of an entry that cannot be read, once.
+    /// Warns once of an entry that cannot be read.
     pub(super) fn warn_once(&self, name: &str, error: &Error) {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.len() < MAX_WARNED && warned.insert(name.to_owned()) {
@@ -85,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// An entry can be read: what it says later may be worth a warning again.
+    /// Notes that an entry can be read, so that a later error causes a warning again.
     pub(super) fn can_be_read(&self, name: &str) {
         self.warned.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

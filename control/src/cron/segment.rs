@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// A time in which the clocks keep one offset, and how they were changed at its ends.
+/// A time span in which the clocks keep one offset, and the changes at its ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) offset: Offset,
@@ -23,7 +23,7 @@ pub(super) struct Change {
 }
 
 impl Segment {
-    /// The one that has this moment.
+    /// The segment that contains this moment.
     pub(super) fn of(zone: &TimeZone, moment: Timestamp) -> Self {
         let behind = moment.checked_add(SECOND).ok().and_then(|next| zone.preceding(next).next());
         let ahead = zone.following(moment).next();

@@ -1,4 +1,4 @@
-//! What a schedule says: five or six fields.
+//! The text that says when a schedule is due: five or six fields.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,12 +17,14 @@ use super::pause;
 /// The longest spec, in bytes.
 pub const MAX_SPEC_BYTES: usize = 256;
 
-/// When something is to run, by the clock on the wall: five fields (minute, hour, day of the month, month, day of the week), or six with the second
-/// in front; or `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. Or how long after the end of its last run, by no clock on the wall: `@after 10m`.
+/// When something runs, by local time: five fields (minute, hour, day of the month, month, day of the week),
+/// or six with the second in front; or `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
+/// Alternatively, how long after the end of its last run, independent of local time: `@after 10m`.
 ///
-/// Fields are numbers, names (`MON`, `JAN`), lists `1,15`, ranges `9-17`, steps `*/15`; in the day of the month also `L` (the last) and `15W` (the
-/// weekday nearest to it), in the day of the week `5#2` (the second Friday) and `5L` (the last). If both days are restricted, either is enough, as
-/// in other crons; with `+` before the day of the week both are needed: `0 0 13 * +FRI`.
+/// Fields are numbers, names (`MON`, `JAN`), lists `1,15`, ranges `9-17`, and steps `*/15`. The day of the
+/// month can also be `L` (the last) and `15W` (the weekday nearest to the 15th), and the day of the week
+/// `5#2` (the second Friday) and `5L` (the last Friday). If both days are restricted, one match is enough, as
+/// in other crons; with `+` before the day of the week, both must match: `0 0 13 * +FRI`.
 ///
 /// ```
 /// use anyqueue_control::cron::Spec;
@@ -39,31 +41,32 @@ pub struct Spec {
     when: When,
 }
 
-/// The two ways to say when.
+/// The two kinds of specs.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum When {
-    /// By the clock on the wall.
+    /// By local time.
     Clock {
         fields: Arc<Fields>,
-        /// Whether its hours or minutes begin with `*`: then it runs whenever the clock shows a time of it. Else it names fixed times, which each day
-        /// has once.
+        /// Whether its hours or minutes begin with `*`: then it runs whenever the clock shows a matching
+        /// time. Otherwise it names fixed times, which each day has once.
         follows_clock: bool,
     },
-    /// So long after the end of its last run.
+    /// This long after the end of the last run.
     After(Duration),
 }
 
 impl Spec {
-    /// So long after the end of its last run, and for the first time so long after it is put: whole seconds, at most a year.
+    /// Makes a spec that is due this long after the end of its last run, and for the first time this long
+    /// after it is put: whole seconds, at most a year.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for another pause.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for any other pause.
     pub fn after_completion(pause: Duration) -> Result<Self> {
         let text = pause::text(pause)?;
         Ok(Self { text: text.into(), when: When::After(pause) })
     }
 
-    /// How long it pauses after the end of its last run, if it is such a spec.
+    /// The pause after the end of the last run, if this is such a spec.
     #[must_use]
     pub const fn pause(&self) -> Option<Duration> {
         match &self.when {
@@ -72,7 +75,7 @@ impl Spec {
         }
     }
 
-    /// As it was written.
+    /// The text of the spec.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -84,8 +87,8 @@ impl Spec {
 }
 
 /// # Errors
-/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput), saying which field is wrong, or for what never comes, such as the 31st of April, why and
-/// what comes near.
+/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a wrong field, which the error names, and for a
+/// spec that never matches, such as the 31st of April; the error then says why, and suggests similar specs.
 impl FromStr for Spec {
     type Err = Error;
 
@@ -108,7 +111,7 @@ impl FromStr for Spec {
     }
 }
 
-/// The names of whole specs.
+/// The names of predefined specs.
 const NICKNAMES: [&str; 6] = ["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"];
 
 fn fields(text: &str) -> Result<Fields> {
@@ -142,7 +145,8 @@ fn is_possible(text: &str) -> bool {
     fields(text).is_ok_and(|fields| fields.empty().is_none() && comes(&fields))
 }
 
-/// These years have all kinds of years: each first weekday with 365 and with 366 days.
+/// The years in between are of all kinds: with each weekday as the first of January, with 365 and with 366
+/// days.
 const ALL_KINDS: (Date, Date) = (date(2000, 1, 1), date(2028, 1, 1));
 
 /// Whether a day ever matches.
@@ -156,7 +160,7 @@ fn follows_clock(text: &str) -> bool {
         return text.eq_ignore_ascii_case("@hourly");
     }
     let fields: Vec<_> = text.split_whitespace().collect();
-    // The last five are always the same.
+    // The last five fields are the same with and without seconds.
     fields.iter().rev().skip(3).take(2).any(|field| field.starts_with('*'))
 }
 

@@ -10,11 +10,12 @@ use super::scheduler::Shared;
 use super::tick::{TICKS, Tick, millis, time};
 use crate::entry::{encode, unchanged, update};
 
-/// How often a change is tried that meets the changes of others.
+/// How often a change is tried that conflicts with the changes of others.
 const ROUNDS: usize = 16;
 
 impl Shared {
-    /// Gives a schedule the content that `decide` makes of what is there; `None` leaves it as it is. Returns what was stored, and when.
+    /// Gives a schedule the content that `decide` makes from the current entry; `None` leaves it as it is.
+    /// Returns what was stored, and when.
     pub(super) async fn renew(
         &self,
         name: &str,
@@ -41,17 +42,18 @@ impl Shared {
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 
-    /// Pushes the first tick of a content, and notes it. May be cut anywhere and repeated by anybody: of ticks of one content one is stored.
+    /// Pushes the first tick of a content, and notes it. May be interrupted anywhere and repeated by anybody:
+    /// of several ticks of one content, only one is stored.
     ///
-    /// `now` is a time of the server at which nobody could read the previous content any more: so what that one ran was due before, and nothing is due by
-    /// both.
+    /// `now` is a time of the server at which nobody could read the previous content any more. So everything
+    /// that the previous content ran was due before that, and no time is due by both.
     pub(super) async fn start(&self, name: &str, record: &Record, now: SystemTime) -> Result<()> {
         let first = record.schedule(name)?.timetable.next_after(now).map(|occurrence| occurrence.at());
         if let Some(first) = first {
             let tick = Tick::new(name, &record.revision, first);
             let delay = first.duration_since(now).unwrap_or_default();
             let PushOutcome::Stored(_) = self.push_tick(&tick, delay).await? else {
-                // Another tick goes on already; with its first run it is noted when that comes next.
+                // Another tick is there already; its first run will note it.
                 return Ok(());
             };
         }
@@ -69,12 +71,13 @@ impl Shared {
         self.home.push(TICKS, tick.message(self.within_delays(delay))?).await
     }
 
-    /// A tick that comes too early is put off again.
+    /// A delay that the backend accepts. A tick that comes too early is postponed again.
     pub(super) fn within_delays(&self, delay: Duration) -> Duration {
         self.home.capabilities().push_delay.map_or(delay, |allowed| delay.min(allowed.max))
     }
 
-    /// Changes what is noted of a content, unless there is another one by now, or `change` says that there is nothing to note.
+    /// Changes what is noted about a content, unless there is another content by now, or `change` returns
+    /// that there is nothing to note.
     pub(super) async fn note(
         &self,
         name: &str,
@@ -93,7 +96,8 @@ impl Shared {
         .await
     }
 
-    /// Deletes the tick of a content that is gone, if it waits. One that is left does nothing when it comes.
+    /// Deletes the tick of a content that was replaced, if the tick is waiting. A tick that is left does
+    /// nothing when it comes.
     pub(super) async fn clear(&self, name: &str, gone: &Record) {
         let Some(next) = gone.next_ms.filter(|_| self.home.capabilities().inspect.delete) else { return };
         let id = Tick::new(name, &gone.revision, time(next)).id();

@@ -1,4 +1,4 @@
-//! Pausing schedules, letting them go on, and running them beside their times.
+//! Pausing and resuming schedules, and running them outside their times.
 
 use std::time::SystemTime;
 
@@ -14,18 +14,19 @@ use crate::entry::{encode, unchanged, update_at};
 use crate::precondition::Precondition;
 
 impl Scheduler {
-    /// Lets the times of a schedule pass without a task. Returns whether there is one.
+    /// Pauses a schedule: its times pass without a task. Returns whether there is such a schedule.
     ///
     /// # Errors
-    /// If it cannot be read, or the server's.
+    /// If it cannot be read, or an error of the server.
     pub async fn pause(&self, name: &str) -> Result<bool> {
         Ok(self.paused(name, &Precondition::Present).await?.is_some())
     }
 
-    /// Pauses a schedule as [`pause`](Self::pause), if it is as expected, and returns it. `None`: it is not, or there is none.
+    /// Pauses a schedule like [`pause`](Self::pause), if it is as expected, and returns it; `None` if it is
+    /// not, or there is none.
     ///
     /// # Errors
-    /// If it cannot be read, or the server's.
+    /// If it cannot be read, or an error of the server.
     pub async fn pause_if(&self, name: &str, expected: &Precondition) -> Result<Option<ScheduleInfo>> {
         info(name, self.paused(name, expected).await?)
     }
@@ -46,18 +47,20 @@ impl Scheduler {
         .await
     }
 
-    /// Lets a paused schedule go on. It counts from now on: what was due meanwhile is not run. Returns whether there is one.
+    /// Resumes a paused schedule. It counts from now on: times that were due in the meantime are not run.
+    /// Returns whether there is such a schedule.
     ///
     /// # Errors
-    /// If it cannot be read, or the server's.
+    /// If it cannot be read, or an error of the server.
     pub async fn resume(&self, name: &str) -> Result<bool> {
         Ok(self.resumed(name, &Precondition::Present).await?.is_some())
     }
 
-    /// Lets a schedule go on as [`resume`](Self::resume), if it is as expected, and returns it. `None`: it is not, or there is none.
+    /// Resumes a schedule like [`resume`](Self::resume), if it is as expected, and returns it; `None` if it
+    /// is not, or there is none.
     ///
     /// # Errors
-    /// If it cannot be read, or the server's.
+    /// If it cannot be read, or an error of the server.
     pub async fn resume_if(&self, name: &str, expected: &Precondition) -> Result<Option<ScheduleInfo>> {
         info(name, self.resumed(name, expected).await?)
     }
@@ -85,16 +88,18 @@ impl Scheduler {
         Ok(renewed.or(live))
     }
 
-    /// Pushes the task of a schedule now, also if it is paused, beside its times. What it does while an earlier task lives is as the schedule says: then the
-    /// answer is [`Duplicate`](PushOutcome::Duplicate), or the earlier one is cancelled. `None` if there is no such schedule.
+    /// Pushes the task of a schedule now, in addition to its times, even if it is paused. If an earlier task
+    /// is alive, the schedule's policy applies: either the result is [`Duplicate`](PushOutcome::Duplicate),
+    /// or the earlier task is cancelled. Returns `None` if there is no such schedule.
     ///
     /// # Errors
-    /// If it cannot be read, or the server's; as for [`Queue::push`](anyqueue::Queue::push).
+    /// If the schedule cannot be read, or an error of the server; as [`Queue::push`](anyqueue::Queue::push).
     pub async fn run_now(&self, name: &str) -> Result<Option<PushOutcome>> {
         self.run_now_if(name, &Precondition::Present).await
     }
 
-    /// Pushes the task of a schedule as [`run_now`](Self::run_now), if that is as expected. `None`: it is not, or there is none.
+    /// Pushes the task of a schedule like [`run_now`](Self::run_now), if the schedule is as expected; returns
+    /// `None` if it is not, or there is none.
     ///
     /// # Errors
     /// As [`run_now`](Self::run_now).
@@ -113,7 +118,7 @@ impl Scheduler {
         let pushed =
             self.0.tasks.push(&schedule.partition, task(&schedule, id, found.now, found.now)).await?;
         if schedule.running == Running::CancelOld {
-            // The next time cancels this one.
+            // The next time cancels this task.
             let note = |there: &mut Record| {
                 there.pushed = Some(id.to_string());
                 true

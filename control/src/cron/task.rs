@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use super::record::SCHEDULES;
 use super::schedule::{Running, Schedule};
 
-/// The header that names the schedule of a task.
+/// The header with the name of the schedule that a task belongs to.
 pub const NAME_HEADER: &str = "cron-name";
-/// The header that says when a task was due, RFC 3339 in UTC.
+/// The header with the time at which a task was due, as RFC 3339 in UTC.
 pub const AT_HEADER: &str = "cron-at";
 
-/// The task of a time. `now` is the server's.
+/// The task for a time. `now` is the server's time.
 pub(super) fn task(schedule: &Schedule, id: MessageId, at: SystemTime, now: SystemTime) -> MessageData {
     let own = format!("{SCHEDULES}{}", schedule.name);
     let mut message = MessageData::with_id(id, schedule.payload.clone())
@@ -29,7 +29,7 @@ pub(super) fn task(schedule: &Schedule, id: MessageId, at: SystemTime, now: Syst
     match schedule.running {
         Running::Skip => message.with_dedup_key(own),
         Running::BufferOne => message.with_dedup_key(own).with_on_duplicate(OnDuplicate::Behind),
-        // The one that is cancelled may hold its key until it has stopped.
+        // The task that is cancelled may keep its key until it has stopped.
         Running::Allow | Running::CancelOld => message,
     }
 }

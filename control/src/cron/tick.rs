@@ -1,4 +1,4 @@
-//! The message that keeps a schedule going, and the ids that are the same whoever makes them.
+//! The message that keeps a schedule going, and the ids that are the same whichever process makes them.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,19 +8,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::entry::FORMAT;
 
-/// The partition that holds one message for each schedule, due when the schedule comes next.
+/// The partition that holds one message for each schedule, due when the schedule is due next.
 pub const TICKS: &str = "anyqueue.cron";
 
-/// What a tick says. It is never changed: what comes next has a tick of its own.
+/// The content of a tick. It never changes: the next time has a tick of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tick {
     format: u32,
     pub(super) name: String,
-    /// Of which content of the schedule it is: one of another content does nothing.
+    /// The content of the schedule that the tick belongs to. A tick of another content does nothing.
     pub(super) revision: String,
-    /// The first time that is not done with, in milliseconds of Unix time.
+    /// The first time that has not been dealt with, in milliseconds of Unix time.
     pub(super) at_ms: u64,
-    /// The task that was pushed together with it: the entry is noted later, or never.
+    /// The task that was pushed together with this tick. The entry may name it later, or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) earlier: Option<String>,
 }
@@ -31,14 +31,15 @@ impl Tick {
         Self { format: FORMAT, name, revision, at_ms: millis(at), earlier: None }
     }
 
-    /// The same behind a task.
+    /// The tick, which names this task as the earlier one.
     pub(super) fn behind(mut self, task: Option<MessageId>) -> Self {
         self.earlier = task.map(|task| task.to_string());
         self
     }
 
     /// # Errors
-    /// [`Incompatible`](ErrorKind::Incompatible) if a newer release wrote it, [`Corrupt`](ErrorKind::Corrupt) if it is none.
+    /// [`Incompatible`](ErrorKind::Incompatible) if a newer release wrote it, [`Corrupt`](ErrorKind::Corrupt)
+    /// if it is not a tick.
     pub(super) fn of(delivery: &Delivery) -> Result<Self> {
         #[derive(Deserialize)]
         struct Formatted {
@@ -64,11 +65,11 @@ impl Tick {
         id("tick", &self.name, &self.revision, self.at())
     }
 
-    /// As a message that is due after this delay. Its key lets each content of a schedule have one at most, and a settlement hands the key on without a
-    /// moment in which nobody has it.
+    /// The tick as a message that is due after this delay. Its key allows at most one tick for each content
+    /// of a schedule. A settlement hands the key on, so that it is always taken.
     pub(super) fn message(&self, delay: Duration) -> Result<MessageData> {
         let payload = crate::entry::encode(self)?;
-        // Ends of ticks would hide those of tasks where ends are kept.
+        // If ends are kept, the ends of ticks would hide those of tasks.
         Ok(MessageData::with_id(self.id(), payload)
             .with_dedup_key(self.revision.as_str())
             .with_task_id(format!("tick/{}", self.name))
@@ -78,13 +79,13 @@ impl Tick {
     }
 }
 
-/// The id of what a schedule pushes at a time (`UUIDv8`): so a repetition is known as one.
+/// The id of what a schedule pushes at a time (`UUIDv8`), so that a repetition is recognized as such.
 pub(super) fn task_id(name: &str, revision: &str, at: SystemTime) -> MessageId {
     id("task", name, revision, at)
 }
 
 fn id(what: &str, name: &str, revision: &str, at: SystemTime) -> MessageId {
-    // No part holds a control character, so none can end in the next one.
+    // No part holds a control character, so the parts cannot run into each other.
     let text = format!("{what}\n{name}\n{revision}\n{}", millis(at));
     let hash = Sha256::digest(text.as_bytes());
     let mut bytes = [0; 16];

@@ -1,4 +1,4 @@
-//! When a spec comes in a zone.
+//! When a spec is due in a zone.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,21 +12,22 @@ use super::segment::{Change, SECOND, Segment};
 use super::spec::{Spec, When};
 use super::zone::Zone;
 
-/// How far an occurrence is looked for. The 29th of February is on a given weekday at least once in this time.
+/// How far ahead to look for an occurrence. In this time, the 29th of February falls on any given weekday at
+/// least once.
 const HORIZON: SignedDuration = SignedDuration::from_hours(41 * 366 * 24);
 
-/// What becomes of a fixed time that the clocks skip.
+/// What happens to a fixed time that the clocks skip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gap {
-    /// It comes at the first moment after the gap; several that are skipped together come once.
+    /// It moves to the first moment after the gap; several times that are skipped together occur once.
     #[default]
     Shift,
-    /// It does not come.
+    /// It does not occur.
     Skip,
 }
 
-/// Which of two passes of a fixed time counts, where the clocks show it twice.
+/// Which of the two passes of a fixed time counts, if the clocks show it twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
@@ -37,7 +38,8 @@ pub enum Overlap {
     Last,
 }
 
-/// When a [`Spec`] comes by the clocks of a [`Zone`]. See the [module](super) for what happens when they are changed.
+/// When a [`Spec`] is due by the clocks of a [`Zone`]. See the [module](super) for what happens when the
+/// clocks change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timetable {
     spec: Spec,
@@ -46,7 +48,7 @@ pub struct Timetable {
     overlap: Overlap,
 }
 
-/// A time at which a [`Timetable`] comes.
+/// A time at which a [`Timetable`] is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrence {
     at: Timestamp,
@@ -61,13 +63,14 @@ impl Occurrence {
         self.at.into()
     }
 
-    /// What the clocks of the zone show then, with their offset from UTC, as in `2026-03-29T03:00:00+02:00`.
+    /// What the clocks of the zone show at that time, with their offset from UTC, as in
+    /// `2026-03-29T03:00:00+02:00`.
     #[must_use]
     pub fn local(&self) -> String {
         self.at.display_with_offset(self.offset).to_string()
     }
 
-    /// Whether the clocks skip its time, so that it comes at the first moment after.
+    /// Returns whether the clocks skip its time, so that it occurs at the first moment after the gap.
     #[must_use]
     pub const fn is_shifted(&self) -> bool {
         self.is_shifted
@@ -75,30 +78,32 @@ impl Occurrence {
 }
 
 impl Timetable {
-    /// With the defaults for gaps and overlaps.
+    /// Makes a timetable with the defaults for gaps and overlaps.
     #[must_use]
     pub fn new(spec: Spec, zone: Zone) -> Self {
         Self { spec, zone, gap: Gap::default(), overlap: Overlap::default() }
     }
 
-    /// Sets what becomes of fixed times that the clocks skip.
+    /// Sets what happens to fixed times that the clocks skip.
     #[must_use]
     pub const fn with_gap(mut self, gap: Gap) -> Self {
         self.gap = gap;
         self
     }
 
-    /// Sets which pass of fixed times counts that the clocks show twice.
+    /// Sets which pass counts for fixed times that the clocks show twice.
     #[must_use]
     pub const fn with_overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// The first occurrence after a time, itself excluded. `None` if none comes within 41 years, or before the year 9999 ends. It takes at most some
-    /// milliseconds, for specs that come every few years.
+    /// Returns the first occurrence after a time, excluding that time; `None` if there is none within 41
+    /// years, or before the end of the year 9999. It takes at most some milliseconds, for specs that are due
+    /// every few years.
     ///
-    /// A spec that counts from the end of the last run comes that much later, as if a run ended at this time.
+    /// For a spec that counts from the end of the last run, this is the end of the pause after a run that
+    /// ends at this time.
     #[must_use]
     pub fn next_after(&self, time: SystemTime) -> Option<Occurrence> {
         let time = Timestamp::try_from(time).ok()?;
@@ -127,8 +132,9 @@ impl Timetable {
         None
     }
 
-    /// The last occurrence before a time, itself excluded. `None` if there is none in the 41 years before, or it counts from the ends of runs. It takes as
-    /// long as [`next_after`](Self::next_after).
+    /// Returns the last occurrence before a time, excluding that time; `None` if there is none in the 41
+    /// years before, or if the spec counts from the ends of runs. It takes as long as
+    /// [`next_after`](Self::next_after).
     #[must_use]
     pub fn latest_before(&self, time: SystemTime) -> Option<Occurrence> {
         let When::Clock { fields, follows_clock } = self.spec.when() else { return None };
@@ -154,36 +160,37 @@ impl Timetable {
         None
     }
 
-    /// The occurrences after a time, in order; it ends where [`next_after`](Self::next_after) finds none.
+    /// Returns the occurrences after a time, in order. The iterator ends where
+    /// [`next_after`](Self::next_after) finds none.
     pub fn after(&self, time: SystemTime) -> impl Iterator<Item = Occurrence> + '_ {
         std::iter::successors(self.next_after(time), |last| self.next_after(last.at()))
     }
 
-    /// What it says.
+    /// The spec.
     #[must_use]
     pub const fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// By whose clocks.
+    /// The time zone.
     #[must_use]
     pub const fn zone(&self) -> &Zone {
         &self.zone
     }
 
-    /// What becomes of fixed times that the clocks skip.
+    /// What happens to fixed times that the clocks skip.
     #[must_use]
     pub const fn gap(&self) -> Gap {
         self.gap
     }
 
-    /// Which pass of fixed times counts that the clocks show twice.
+    /// Which pass counts for fixed times that the clocks show twice.
     #[must_use]
     pub const fn overlap(&self) -> Overlap {
         self.overlap
     }
 
-    /// Not before the pause is over.
+    /// The first whole second at which the pause is over.
     fn after_pause(&self, time: Timestamp, pause: Duration) -> Option<Occurrence> {
         let seconds = floor(time)?;
         let whole = if seconds == time { seconds } else { seconds.checked_add(SECOND).ok()? };
@@ -191,7 +198,7 @@ impl Timetable {
         Some(Occurrence { at, offset: self.zone.time_zone().to_offset(at), is_shifted: false })
     }
 
-    /// The occurrence at the end of a gap that holds fixed times.
+    /// The occurrence at the end of a gap that contains fixed times.
     fn shifted(&self, fields: &Fields, change: Change) -> Option<Occurrence> {
         if self.gap == Gap::Skip {
             return None;
@@ -234,7 +241,7 @@ fn on(civil: DateTime, offset: Offset) -> Option<Occurrence> {
     Some(Occurrence { at: offset.to_timestamp(civil).ok()?, offset, is_shifted: false })
 }
 
-/// Without the fraction of a second, towards the past.
+/// Removes the fraction of a second, towards the past.
 fn floor(time: Timestamp) -> Option<Timestamp> {
     let whole = Timestamp::from_second(time.as_second()).ok()?;
     if whole > time { whole.checked_sub(SECOND).ok() } else { Some(whole) }

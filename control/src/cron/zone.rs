@@ -6,9 +6,9 @@ use std::str::FromStr;
 use anyqueue::{Error, Result};
 use jiff::tz::{TimeZone, db};
 
-/// How many close names an unknown zone is told.
+/// How many similar names the error for an unknown zone lists.
 const CLOSE_NAMES: usize = 5;
-/// The longest name that is looked for.
+/// The longest name that is looked up, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
 /// A time zone of the IANA database, such as `Europe/Berlin`, or `UTC`.
@@ -31,7 +31,7 @@ impl Zone {
         Self(TimeZone::UTC)
     }
 
-    /// Its name.
+    /// The name of the zone.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.iana_name().unwrap_or("UTC")
@@ -43,7 +43,7 @@ impl Zone {
 }
 
 /// # Errors
-/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for an unknown name, with close ones.
+/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for an unknown name; the error lists similar names.
 impl FromStr for Zone {
     type Err = Error;
 
@@ -77,13 +77,14 @@ fn close_names(name: &str) -> Vec<String> {
     names.into_iter().take(CLOSE_NAMES).map(|(_, name)| name).collect()
 }
 
-/// Edits that lead from one to the other; a name of which only the last part is written, such as `Berlin`, is as close as that part.
+/// The number of edits from one name to the other. A name of which only the last part is written, such as
+/// `Berlin`, is as close as that part.
 fn distance(wanted: &str, known: &str) -> usize {
     let city = known.rsplit('/').next().unwrap_or(known);
     edits(wanted, known).min(edits(wanted, city).saturating_add(1))
 }
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 fn edits(from: &str, to: &str) -> usize {
     let to: Vec<_> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -1,11 +1,12 @@
-//! The generic cell rate algorithm: a rate with a burst in one number, the time at which everything allowed so far would have been used up at the rate.
+//! The generic cell rate algorithm. It keeps a rate with a burst in one number: the time at which everything
+//! allowed so far would be used up at that rate.
 
 use super::limit::Rate;
 
-/// How much of the rate is taken at once, at most: what is taken and not used is lost.
+/// How much of the rate is taken at once, at most: starts that are taken and not used are lost.
 const BLOCK_NS: u64 = 50_000_000;
 
-/// Where a rate stands. Times are nanoseconds of Unix time, by the server's clock.
+/// The state of a rate. Times are nanoseconds of Unix time, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gcra {
     interval_ns: u64,
@@ -14,33 +15,33 @@ pub(super) struct Gcra {
 }
 
 impl Gcra {
-    /// A stored time that is too far off, because the rate or the clock was changed, counts as a burst that has just been used: it has to be written, or it would
-    /// count so again.
+    /// A stored time that is too far off, because the rate or the clock was changed, counts as a burst that
+    /// has just been used. The result has to be written, or the time would count that way again.
     pub(super) fn new(rate: Rate, tat_ns: u64, now_ns: u64) -> Self {
         let (interval_ns, burst) = (rate.interval_ns(), rate.burst);
         let latest = now_ns.saturating_add(interval_ns.saturating_mul(burst));
         Self { interval_ns, burst, tat_ns: tat_ns.clamp(now_ns, latest) }
     }
 
-    /// How many may start now.
+    /// How many tasks may start now.
     pub(super) fn available(&self, now_ns: u64) -> u64 {
         let full = self.interval_ns.saturating_mul(self.burst);
         full.saturating_sub(self.tat_ns.saturating_sub(now_ns)) / self.interval_ns
     }
 
-    /// Takes as many as may start now, at most `wanted` and a block.
+    /// Takes as many starts as are allowed now, at most `wanted` and at most a block.
     pub(super) fn take(&mut self, wanted: u64, now_ns: u64) -> u64 {
         let taken = self.available(now_ns).min(wanted).min(self.block());
         self.tat_ns = self.tat_ns.saturating_add(taken.saturating_mul(self.interval_ns));
         taken
     }
 
-    /// How many are taken at once, at most.
+    /// How many starts are taken at once, at most.
     pub(super) fn block(&self) -> u64 {
         (BLOCK_NS / self.interval_ns).clamp(1, self.burst)
     }
 
-    /// In how many nanoseconds one may start.
+    /// How many nanoseconds it takes until one task may start.
     pub(super) fn until_next(&self, now_ns: u64) -> u64 {
         let earliest = self.tat_ns.saturating_add(self.interval_ns);
         earliest.saturating_sub(self.interval_ns.saturating_mul(self.burst)).saturating_sub(now_ns)

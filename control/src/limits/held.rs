@@ -6,7 +6,7 @@ use anyqueue::PartitionId;
 
 use super::gcra::Gcra;
 
-/// How long what was taken of a rate may wait until it is used, from the answer on.
+/// How long a start that was taken from a rate stays usable, from the response on.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// What a process has of one limit.
@@ -15,19 +15,19 @@ pub(super) struct Held {
     pub(super) partition: PartitionId,
     pub(super) cap: Option<Block>,
     pub(super) rate: Option<Tokens>,
-    /// Permits that were asked for in vain since the last turn.
+    /// How many permits were requested in vain since the last turn.
     pub(super) wanted: usize,
-    /// Tasks that have permits and wait to start.
+    /// How many tasks have permits and wait to start.
     pub(super) waiting: usize,
-    /// Before this no more permits are asked for.
+    /// The time before which no more permits are requested.
     pub(super) next_try: Option<Instant>,
-    /// Before this no more of the rate is asked for.
+    /// The time before which no more starts of the rate are requested.
     pub(super) next_start: Option<Instant>,
-    /// The pause that was made last because nothing was free.
+    /// The last pause that was made because nothing was free.
     pub(super) pause: Duration,
-    /// Before this nothing more is given back.
+    /// The time before which nothing more is given back.
     pub(super) give_at: Option<Instant>,
-    /// When the rate allows the next task, if somebody waits for that before a pull.
+    /// When the rate allows the next task, if a pull waits for that.
     pub(super) hint_at: Option<Instant>,
 }
 
@@ -35,19 +35,19 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) size: usize,
-    /// Tasks start only while fewer run than this.
+    /// Tasks start only while fewer than this are running.
     pub(super) most: usize,
-    /// Until when tasks may start with them, and when those that run have to stop.
+    /// Until when tasks may start with the permits, and when running tasks have to stop.
     pub(super) starts_until: Instant,
     pub(super) revoke_at: Instant,
     pub(super) is_revoked: bool,
 }
 
-/// What is known of a rate, and what was taken of it.
+/// What is known about a rate, and what was taken of it.
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub(super) gcra: Gcra,
-    /// The time by the server's clock, and by one's own at the latest.
+    /// The time by the server's clock, and the latest corresponding time of this process's clock.
     seen_ns: u64,
     seen_at: Instant,
     count: usize,
@@ -70,26 +70,28 @@ impl Held {
         }
     }
 
-    /// How many more permits could be taken, where so many are in use and of those so many have not started.
+    /// How many more permits could be taken, if `in_use` are in use, and `unstarted` of those have not
+    /// started.
     pub(super) fn room(&self, in_use: usize, unstarted: usize, now: Instant) -> usize {
         let of_cap = self.cap.as_ref().map_or(usize::MAX, |block| block.room(in_use, now));
         let of_rate = self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.expected(now));
         of_cap.min(of_rate.saturating_sub(unstarted))
     }
 
-    /// How many tasks that have permits may start beside so many that have.
+    /// How many tasks with permits may start in addition to the `started` ones.
     pub(super) fn can_start(&self, started: usize, now: Instant) -> usize {
         let of_cap = self.cap.as_ref().map_or(usize::MAX, |block| block.can_start(started, now));
         of_cap.min(self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.left(now)))
     }
 
-    /// Whether there is something to ask for, or to give back, where so many permits are in use.
+    /// Whether there is something to request or to give back, if `in_use` permits are in use.
     pub(super) fn is_needy(&self, in_use: usize, now: Instant) -> bool {
         let asks = self.ask_at(in_use, now).is_some_and(|at| at <= now);
         asks || self.has_surplus(in_use) && self.give_at.is_none_or(|at| at <= now)
     }
 
-    /// When to ask for what is missing. Permits that others have do not hold up what the rate allows to those that are here.
+    /// When to request what is missing. Permits that others have do not delay the starts that the rate allows
+    /// to tasks here.
     fn ask_at(&self, in_use: usize, now: Instant) -> Option<Instant> {
         let lacks = |block: &Block| self.wanted > 0 || in_use > block.size;
         let permits = self.cap.as_ref().is_some_and(lacks).then(|| self.next_try.unwrap_or(now));
@@ -102,7 +104,7 @@ impl Held {
         self.cap.as_ref().is_some_and(|block| block.size > block.most && block.size > in_use)
     }
 
-    /// When it will be needy, or has something to tell.
+    /// When the limit will be needy, or will have something to announce.
     pub(super) fn wake_at(&self, in_use: usize, now: Instant) -> Option<Instant> {
         let give = self.has_surplus(in_use).then(|| self.give_at.unwrap_or(now));
         [self.ask_at(in_use, now), give, self.hint_at].into_iter().flatten().min()
@@ -117,7 +119,7 @@ impl Held {
 }
 
 impl Block {
-    /// None yet.
+    /// A block without permits.
     pub(super) const fn none(now: Instant) -> Self {
         Self { size: 0, most: 0, starts_until: now, revoke_at: now, is_revoked: true }
     }
@@ -126,7 +128,7 @@ impl Block {
         if now < self.starts_until { self.size.min(self.most).saturating_sub(in_use) } else { 0 }
     }
 
-    /// Permits that tasks got before others did must not start what others run by now.
+    /// Tasks that got their permits before others did must not start if others use those permits by now.
     fn can_start(&self, started: usize, now: Instant) -> usize {
         if now < self.starts_until { self.size.saturating_sub(started) } else { 0 }
     }
@@ -137,7 +139,7 @@ impl Tokens {
         Self { gcra, seen_ns, seen_at: now, count: 0, fresh_until: now }
     }
 
-    /// What is known now, and how many were taken.
+    /// Notes what is known now, and how many starts were taken.
     pub(super) fn see(&mut self, gcra: Gcra, seen_ns: u64, taken: usize, now: Instant) {
         let left = self.left(now);
         (self.gcra, self.seen_ns, self.seen_at) = (gcra, seen_ns, now);
@@ -146,7 +148,7 @@ impl Tokens {
         }
     }
 
-    /// Those taken that can still be used.
+    /// The starts that were taken and can still be used.
     pub(super) fn left(&self, now: Instant) -> usize {
         if now < self.fresh_until { self.count } else { 0 }
     }

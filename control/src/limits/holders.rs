@@ -1,4 +1,4 @@
-//! Who has how many permits, as an entry says it.
+//! Who has how many permits, as an entry records it.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,24 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use super::share::Others;
 
-/// The processes that one cap counts at most; more get no permits until others have left.
+/// How many processes one cap counts at most. Further processes get no permits until others have left.
 pub const MAX_HOLDERS: usize = 500;
 
 /// What one process has of a cap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HolderRecord {
     pub(super) who: String,
-    /// Tells one process from another of the same name.
+    /// Distinguishes processes of the same name.
     pub(super) session: String,
     pub(super) held: u64,
     #[serde(default)]
     pub(super) wanted: u64,
-    /// Until when that counts, in milliseconds of Unix time by the server's clock, and for how long it counted when it was written.
+    /// Until when that counts, in milliseconds of Unix time by the server's clock, and for how long it
+    /// counted when it was written.
     pub(super) until_ms: u64,
     pub(super) valid_ms: u64,
 }
 
-/// The processes that an entry names.
+/// The processes that an entry lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Holders(Vec<HolderRecord>);
@@ -42,12 +43,13 @@ impl Holders {
         self.0.iter().map(|holder| holder.until_ms).max()
     }
 
-    /// Forgets those whose permits have ended at this time of the server.
+    /// Forgets the holders whose permits have ended at this time of the server.
     pub(super) fn lapse(&mut self, now: SystemTime) {
         let now_ms = millis(now);
         self.0.retain(|holder| holder.until_ms > now_ms);
         for holder in &mut self.0 {
-            // Nobody can have written a later end: then the clock went back, and it would count for too long.
+            // Nobody can have written a later end. If there is one, the clock went back, and the permits
+            // would count for too long.
             holder.until_ms = holder.until_ms.min(now_ms.saturating_add(holder.valid_ms));
         }
     }
@@ -63,7 +65,7 @@ impl Holders {
         others
     }
 
-    /// When the first of the others' permits would be free without them, from now.
+    /// How long it takes until the first of the others' permits expires, unless they are renewed.
     pub(super) fn first_lapse(&self, session: &str, now: SystemTime) -> Option<Duration> {
         let others = self.0.iter().filter(|holder| holder.session != session && holder.held > 0);
         let first = others.map(|holder| holder.until_ms).min()?;
@@ -74,7 +76,7 @@ impl Holders {
         self.0.iter().find(|holder| holder.session == session)
     }
 
-    /// Writes what this process has, or that it has nothing. `false`: there is no place for it.
+    /// Writes what this process has, or that it has nothing. Returns `false` if there is no place for it.
     pub(super) fn hold(&mut self, holder: HolderRecord) -> bool {
         let place = self.0.iter().position(|there| there.session == holder.session);
         match (place, holder.held == 0 && holder.wanted == 0) {

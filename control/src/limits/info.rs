@@ -1,4 +1,4 @@
-//! A limit as its entries show it.
+//! A limit as its entries describe it.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,48 +10,50 @@ use super::holders::{HolderRecord, Holders, millis, nanos};
 use super::limit::{Rate, Scope};
 use super::record::Record;
 
-/// The values of a header that are shown of one limit, at most.
+/// How many values of a header are shown for one limit, at most.
 pub const MAX_KEYS: usize = 100;
 
-/// A limit as its entry shows it.
+/// A limit as its entries describe it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LimitInfo {
-    /// Its name.
+    /// The name of the limit.
     pub name: String,
-    /// What it is for.
+    /// What the limit applies to.
     pub of: Scope,
-    /// How many may run at once.
+    /// How many tasks may run at once.
     pub cap: Option<u64>,
-    /// How fast they may start.
+    /// How fast tasks may start.
     pub rate: Option<Rate>,
-    /// How often it was put.
+    /// How often the limit was put.
     pub revision: u64,
-    /// Another one with each content that was [put](super::Limits::put), also if it was deleted in between.
+    /// Differs for each content that was [put](super::Limits::put), even if the limit was deleted in between.
     #[serde(skip)]
     pub tag: String,
-    /// The permits that processes hold: more than the cap for a while after it was lowered.
+    /// The number of permits that processes hold. It can exceed the cap for a while after the cap was
+    /// lowered.
     pub held: u64,
-    /// Who holds them.
+    /// The processes that hold or want permits.
     pub holders: Vec<Holder>,
-    /// How many may start now; `None` without a rate, and where each value of a header has its own.
+    /// How many tasks may start now; `None` without a rate, or if each value of a header has its own.
     pub available: Option<u64>,
-    /// Of a limit for each value of a header: the values in use, those with the most permits first, at most [`MAX_KEYS`].
+    /// For a limit of each value of a header: the values in use, those with the most permits first, at most
+    /// [`MAX_KEYS`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyInfo>,
 }
 
-/// One value of a header, and what is held of its permits.
+/// One value of a header, and the permits held for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KeyInfo {
-    /// The value; a long one is cut.
+    /// The value; a long value is cut.
     pub value: String,
-    /// The permits that processes hold.
+    /// The number of permits that processes hold.
     pub held: u64,
-    /// How many more they wait for.
+    /// How many more permits processes wait for.
     pub wanted: u64,
-    /// How many may start now; `None` without a rate.
+    /// How many tasks may start now; `None` without a rate.
     pub available: Option<u64>,
 }
 
@@ -59,19 +61,19 @@ pub struct KeyInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The name of its worker.
+    /// The name of the process's worker.
     pub who: String,
-    /// How many it holds.
+    /// How many permits it holds.
     pub held: u64,
-    /// How many more it waits for.
+    /// How many more permits it waits for.
     pub wanted: u64,
-    /// For how long they are its own if it is not heard of again.
+    /// How long the permits remain its own if it is not heard of again.
     #[serde(skip)]
     pub valid_for: Duration,
 }
 
 impl LimitInfo {
-    /// A limit, and what there is of its places.
+    /// A limit, and what is known about its places.
     pub(super) fn new(name: &str, record: Record, places: &[PlaceRecord], now: SystemTime) -> Self {
         let mut info = Self {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Getting permits and keeping them: a beat now and then, and a turn in between for what is missing.
+//! Getting permits and keeping them: with regular beats, and with turns in between for what is missing.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,26 +14,26 @@ use super::plan::{Me, Moment, Plan};
 use super::record::Record;
 use super::stock::Stock;
 
-/// How often a turn is tried in which others come first.
+/// How often a turn is tried if others are first.
 const ROUNDS: usize = 16;
-/// How soon after a turn that failed the next one is tried, at the latest.
+/// The longest time from a failed turn to the next one.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What keeps the permits of one worker.
+/// Keeps the permits of one worker.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) store: ControlStore,
     pub(super) me: Me,
     pub(super) clock: OnceLock<Clock>,
     stock: Mutex<Stock>,
-    /// The limits that look at messages.
+    /// The limits that depend on the message.
     pub(super) gates: Gates,
-    /// Something is missing.
+    /// Wakes the beat when something is missing.
     pub(super) asked: Notify,
-    /// There may be more.
+    /// Wakes the worker when there may be more room.
     pub(super) changed: Notify,
     problem: Mutex<Option<String>>,
-    /// One keeps at a time.
+    /// Only one task keeps the permits at a time.
     turns: tokio::sync::Mutex<()>,
 }
 
@@ -117,9 +117,9 @@ impl Keeper {
             *problem = text;
         }
         match (failed, is_beat) {
-            // What may have been written is to be known soon.
+            // What may have been written should be known soon.
             (true, _) => now + RETRY.min(self.me.every),
-            // Not all at once.
+            // So that not all processes beat at the same time.
             (false, true) => now + self.me.every.mul_f64(0.9 + 0.1 * fastrand::f64()),
             (false, false) => beat_at,
         }
@@ -137,7 +137,8 @@ impl Keeper {
         }
     }
 
-    /// Looks at all limits, or at those that are needy, and changes what this process has of them. Returns what is wrong with entries.
+    /// Looks at all limits, or at the needy ones, and changes what this process has of them. Returns what is
+    /// wrong with entries.
     async fn turn(&self, needy: Option<&Vec<String>>, clock: &Clock) -> Result<Vec<String>> {
         let mut sent_at = clock.now();
         let (mut now, mut entries) = self.look(needy).await?;
@@ -173,7 +174,7 @@ impl Keeper {
         Ok((found.now, names.into_iter().zip(found.value).collect()))
     }
 
-    /// Forgets the limits that are not there any more, and sees those that look at messages.
+    /// Forgets the limits that are gone, and takes up those that depend on the message.
     fn take_up(&self, entries: &[(String, Option<Entry>)], now: SystemTime) {
         let record = |entry: &Entry| Record::of(entry, now).ok();
         let readable = entries.iter().map(|(name, entry)| (name.as_str(), entry.as_ref().and_then(record)));
@@ -182,7 +183,7 @@ impl Keeper {
         stock.limits.retain(|name, _| entries.iter().any(|(there, _)| there == name));
     }
 
-    /// What to do about these entries. What needs no change is taken up at once.
+    /// Plans what to do about these entries. A plan without a change is taken up at once.
     fn plans(
         &self,
         entries: &[(String, Option<Entry>)],
@@ -197,7 +198,8 @@ impl Keeper {
                 Ok(Some(plan)) if plan.change.is_some() => plans.push(plan),
                 Ok(Some(plan)) => self.me.commit(&mut stock, &plan, now),
                 Ok(None) => drop(stock.limits.remove(name)),
-                // What it says is not known: what is held of it ends by its time, and nothing more is taken.
+                // The limit is not known: what is held of it ends when its time is over, and nothing more is
+                // taken.
                 Err(error) => {
                     stock.put_off(name, now + self.me.every);
                     unreadable.push(format!("the limit {name}: {error}"));
@@ -224,7 +226,7 @@ impl Keeper {
         self.me.plan(stock, name, entry, record, moment).map(Some)
     }
 
-    /// Makes the changes. Returns the entries of those that others came before.
+    /// Makes the changes. Returns the entries that others changed first.
     async fn apply(
         &self,
         mut plans: Vec<Plan>,
@@ -249,7 +251,7 @@ impl Keeper {
         Ok((now, conflicts))
     }
 
-    /// Stops what runs with permits that end, also while the store does not answer. Never returns.
+    /// Stops tasks whose permits end, even while the store does not respond. Never returns.
     async fn revoke(&self, clock: &Clock) {
         loop {
             let now = clock.now();

@@ -3,13 +3,13 @@
 use anyqueue::control::Key;
 use anyqueue::{Error, Result};
 
-/// What the keys of all limits begin with.
+/// The prefix of the keys of all limits.
 pub(super) const LIMITS: &str = "limit/";
 
-/// What the keys of all places of limits begin with that look at messages.
+/// The prefix of the keys of all places, of limits that depend on the message.
 pub(super) const PLACES: &str = "limit-key/";
 
-/// Limits in one store at most: each worker looks through all of them with its beat.
+/// How many limits one store holds at most: each worker looks through all of them with each beat.
 pub const MAX_LIMITS: usize = 1_000;
 
 pub(super) fn key_of(name: &str) -> Result<Key> {

@@ -1,4 +1,4 @@
-//! What a limit says.
+//! The definition of a limit.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 /// The largest cap, and the largest burst.
 const MOST: u64 = 1_000_000;
-/// The highest rate, in tasks a second.
+/// The highest rate, in tasks per second.
 const FASTEST: f64 = 1_000_000.0;
 /// The lowest rate: one task in about a year.
 const SLOWEST: f64 = 3e-8;
 
-/// What a limit is for.
+/// What a limit applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -22,18 +22,18 @@ pub enum Scope {
     Partition(String),
     /// The tasks of a kind, in whatever partition.
     Kind(String),
-    /// The tasks with a header of this name: each of its values has as many for itself.
+    /// The tasks with a header of this name, counted separately for each of its values.
     Header(String),
 }
 
 impl Scope {
-    /// Whether the tasks of this partition are limited, by its text.
+    /// Whether the tasks of this partition are limited.
     pub(super) fn covers(&self, partition: &str) -> bool {
         matches!(self, Self::Partition(name) if name == partition)
     }
 }
 
-/// As people say it: the name of the partition, `kind send_mail`, or `each customer`.
+/// For people: the name of the partition, `kind send_mail`, or `each customer`.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -48,14 +48,14 @@ impl fmt::Display for Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Rate {
-    /// So many tasks a second in the long run.
+    /// Tasks per second in the long run.
     pub per_second: f64,
-    /// So many at once after a pause.
+    /// How many tasks may start at once after a pause.
     pub burst: u64,
 }
 
 impl Rate {
-    /// From one task to the next in the long run: rounded up, so that the rate is never exceeded.
+    /// The time from one task to the next in the long run, rounded up so that the rate is never exceeded.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -81,7 +81,8 @@ impl Rate {
     }
 }
 
-/// A limit that the processes of an application share: how many tasks run at once, how fast they start, or both.
+/// A limit that the processes of an application share: how many tasks run at once, how fast they start, or
+/// both.
 ///
 /// ```
 /// use anyqueue_control::limits::Limit;
@@ -120,8 +121,8 @@ impl Limit {
         Ok(Self { of: Scope::Kind(kind.to_owned()), cap: None, rate: None })
     }
 
-    /// Limits the tasks that have a header of this name: each of its values, such as each customer, has the cap and the rate for itself. Those without the
-    /// header are not limited.
+    /// Limits the tasks that have a header of this name. Each value of the header, such as each customer, has
+    /// the cap and the rate for itself. Tasks without the header are not limited.
     ///
     /// ```
     /// use anyqueue_control::limits::Limit;
@@ -141,31 +142,32 @@ impl Limit {
         Ok(Self { of: Scope::Header(header.to_owned()), cap: None, rate: None })
     }
 
-    /// So many run at once, in all processes together: 1 to a million. To stop a partition, pause it.
+    /// Sets how many tasks run at once, in all processes together, from 1 to a million. To stop a partition,
+    /// pause it.
     pub const fn cap(mut self, most: u64) -> Self {
         self.cap = Some(most);
         self
     }
 
-    /// So many start a second, and `burst` at once after a pause.
+    /// Sets how many tasks start per second, and how many at once after a pause (`burst`).
     pub const fn rate(mut self, per_second: f64, burst: u64) -> Self {
         self.rate = Some(Rate { per_second, burst });
         self
     }
 
-    /// What it is for.
+    /// What the limit applies to.
     #[must_use]
     pub const fn of(&self) -> &Scope {
         &self.of
     }
 
-    /// How many may run at once.
+    /// How many tasks may run at once.
     #[must_use]
     pub const fn most(&self) -> Option<u64> {
         self.cap
     }
 
-    /// How fast they may start.
+    /// How fast tasks may start.
     #[must_use]
     pub const fn starts(&self) -> Option<Rate> {
         self.rate

@@ -1,17 +1,24 @@
-//! How many at once, and how fast: limits that all processes of an application share.
+//! Limits that all processes of an application share: how many tasks run at once, and how fast they start.
 //!
-//! Each limit is one entry of the [control store](anyqueue::control), `limit/<name>`. A *cap* says how many tasks run at once: each process takes a block of
-//! permits, renews it with its beat, and gives back what it does not need. Blocks end by themselves, so nothing leaks when a process dies, and the sum of
-//! those that live is never more than the cap. A *rate* says how fast tasks start, with a burst after a pause.
+//! Each limit is one entry of the [control store](anyqueue::control), `limit/<name>`. A *cap* sets how many
+//! tasks run at once: each process takes a block of permits, renews it with each beat, and gives back what it
+//! does not need. Blocks expire, so nothing leaks when a process dies, and the valid blocks together never
+//! exceed the cap. A *rate* sets how fast tasks start, with a burst after a pause.
 //!
-//! Limits of a partition act before a pull: a worker pulls no more than it has permits for. It cannot then hold what another could run. Limits of a kind, and of
-//! each value of a header, act when the message is at hand: one that may not start is postponed, uncounted, and those behind it go on.
+//! A limit of a partition acts before a pull: a worker pulls no more tasks than it has permits for, so it
+//! does not hold tasks that another worker could run. A limit of a kind, or of each value of a header, acts
+//! once the message has been pulled: a message that may not start is postponed, uncounted, and those behind
+//! it continue.
 //!
-//! - **A worker that cannot renew** its block starts nothing in the last third of its validity, and its tasks are asked to stop a sixth of it before the end.
-//!   They are released, uncounted. So a cap also holds for a process that is cut off. Only one that is frozen can exceed it: until it wakes up.
-//! - **A cap that is lowered** below what runs interrupts nothing. Nothing starts until enough have ended.
-//! - **While others want permits** and there are none, each process keeps its fair share, and what the others do not want.
-//! - **A rate** counts from the moment at which the store grants a start. The task starts within a tenth of a second of that, or its turn is forgone.
+//! - **A worker that cannot renew** its block starts nothing in the last third of the block's validity. A
+//!   sixth of the validity before the end, its tasks are asked to stop; they are released, uncounted. So a
+//!   cap also holds for a process that is cut off. Only a frozen process can exceed it, until it wakes up.
+//! - **Lowering a cap** below the number of running tasks interrupts nothing. Nothing starts until enough
+//!   tasks have ended.
+//! - **While others want permits** and none are free, each process keeps its fair share, and what the others
+//!   do not want.
+//! - **A rate** counts from the moment at which the store grants a start. The task starts within a tenth of a
+//!   second of that moment, or it loses its turn.
 
 mod gate;
 mod gcra;
@@ -46,7 +53,7 @@ use keys::{LIMITS, PLACES, key_of, name_of};
 use plan::Me;
 use record::Record;
 
-/// Values of headers that a look at limits reads, at most.
+/// How many values of headers are read at most to show limits.
 const MAX_SEEN_PLACES: usize = 10_000;
 
 /// The limits in a control store.
@@ -76,37 +83,40 @@ pub struct Limits {
     store: ControlStore,
 }
 
-/// All limits, as far as their entries can be read.
+/// All limits whose entries can be read, and the names of the others.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LimitList {
     /// In the order of their names.
     pub limits: Vec<LimitInfo>,
-    /// The names of those whose entries cannot be read, and why. Nobody obeys them.
+    /// The names of limits whose entries cannot be read, and why. These limits have no effect.
     pub unreadable: Vec<(String, Error)>,
 }
 
 impl Limits {
-    /// The limits of a store.
+    /// Returns the limits of a store.
     #[must_use]
     pub const fn new(store: ControlStore) -> Self {
         Self { store }
     }
 
-    /// Sets a limit, or changes it. Workers obey it from their next beat on, within seconds. Who holds permits of it keeps them. Where several limits are
-    /// for one partition, all of them hold.
+    /// Sets a limit, or changes it. Workers follow it from their next beat on, within seconds. Processes that
+    /// hold permits of the limit keep them. If there are several limits for one partition, all of them apply.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name or limit, [`Full`](ErrorKind::Full) if there are [`MAX_LIMITS`], or the server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name or limit, [`Full`](ErrorKind::Full) if there
+    /// are [`MAX_LIMITS`], or an error of the server.
     pub async fn put(&self, name: &str, limit: &Limit) -> Result<()> {
         self.put_if(name, limit, &Precondition::Anything).await.map(drop)
     }
 
-    /// Sets a limit as [`put`](Self::put), if what is there is as expected. Returns what it wrote, also if somebody else has changed it since; `None` if it was not
-    /// as expected, and nothing is changed.
+    /// Sets a limit like [`put`](Self::put), if what is there is as expected. Returns the limit that it
+    /// wrote, even if somebody else has changed it since; `None` if what was there was not as expected, and
+    /// nothing was changed.
     ///
     /// # Errors
-    /// As [`put`](Self::put). Where the server's may have set it, the same precondition may not hold any more.
+    /// As [`put`](Self::put). After an error of the server the limit may have been set; then the same
+    /// precondition may no longer hold.
     pub async fn put_if(
         &self,
         name: &str,
@@ -118,7 +128,7 @@ impl Limits {
         if self.store.get(&key).await?.value.is_none() {
             self.check_count().await?;
         }
-        // Looked at before, so that a failure leaves all as it is.
+        // Looked at first, so that a failure leaves everything as it is.
         let places = self.places_of(name, limit.of()).await?;
         update_at(&self.store, &key, |there| {
             let entry = there.value.as_ref();
@@ -135,7 +145,7 @@ impl Limits {
         .await
     }
 
-    /// Whether a limit could be put, as far as that can be told without the server.
+    /// Checks whether a limit could be put, as far as that can be decided without the server.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name or limit.
@@ -153,10 +163,10 @@ impl Limits {
         Ok(())
     }
 
-    /// One limit, and who holds its permits.
+    /// Returns a limit, and who holds its permits.
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn get(&self, name: &str) -> Result<Option<LimitInfo>> {
         let found = self.store.get(&key_of(name)?).await?;
         let Some(entry) = found.value else { return Ok(None) };
@@ -172,7 +182,7 @@ impl Limits {
         }
     }
 
-    /// The first of the places whose keys begin so. Those that cannot be read are left out.
+    /// The first places whose keys begin with `prefix`. Places that cannot be read are left out.
     async fn places(&self, prefix: &str) -> Result<Vec<PlaceRecord>> {
         let (mut places, mut after) = (Vec::new(), None);
         loop {
@@ -185,10 +195,10 @@ impl Limits {
         }
     }
 
-    /// All limits.
+    /// Returns all limits.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if there are more than [`MAX_LIMITS`], or the server's.
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more than [`MAX_LIMITS`], or an error of the server.
     pub async fn list(&self) -> Result<LimitList> {
         let found = self.store.list_all(LIMITS, MAX_LIMITS).await?;
         let mut all = LimitList::default();
@@ -203,18 +213,18 @@ impl Limits {
         Ok(all)
     }
 
-    /// Deletes a limit: workers see within seconds that there is none. Returns whether there was one.
+    /// Deletes a limit. Workers notice within seconds. Returns whether there was one.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn delete(&self, name: &str) -> Result<bool> {
         Ok(self.delete_if(name, &Precondition::Anything).await? == Deleted::Done)
     }
 
-    /// Deletes a limit as [`delete`](Self::delete), if it is as expected.
+    /// Deletes a limit like [`delete`](Self::delete), if it is as expected.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn delete_if(&self, name: &str, expected: &Precondition) -> Result<Deleted> {
         let key = key_of(name)?;
         update(&self.store, &key, |there| {
@@ -227,14 +237,16 @@ impl Limits {
         .await
     }
 
-    /// The permits of one worker, for [`WorkerBuilder::permits`](anyqueue_worker::WorkerBuilder::permits). They are shown under its name. Does no I/O. Each worker
-    /// needs its own.
+    /// Makes the permits of one worker, for
+    /// [`WorkerBuilder::permits`](anyqueue_worker::WorkerBuilder::permits). They are shown under the worker's
+    /// name. Does no I/O. Each worker needs permits of its own.
     ///
-    /// Until the store has been reached once, the worker takes on nothing. If it cannot be reached later, the worker goes on with what it holds as long as that
-    /// counts, and with what no limit is for.
+    /// Until the store has been reached once, the worker takes on nothing. If the store cannot be reached
+    /// later, the worker continues with the permits that it holds, for as long as they are valid, and with
+    /// tasks that no limit applies to.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for times that do not fit.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for times that do not fit together.
     pub fn permits(&self, options: PermitOptions) -> Result<LimitPermits> {
         options.check()?;
         let session = format!("{:016x}", fastrand::u64(..));
@@ -244,7 +256,8 @@ impl Limits {
     }
 }
 
-/// What is there of a limit that is put. What nobody can read is replaced, but not what a newer release wrote.
+/// The entry of a limit that is being put. A corrupt entry is replaced, but not one that a newer release
+/// wrote.
 fn read_or_replace(entry: &Entry) -> Result<Option<Record>> {
     match decode(entry) {
         Ok(record) => Ok(Some(record)),

@@ -10,13 +10,14 @@ use anyqueue_worker::{Admission, Permits};
 
 use super::keeper::Keeper;
 
-/// How a worker holds permits.
+/// The timing with which a worker holds permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitOptions {
-    /// From one beat to the next, with which a worker renews what it holds, gives back what it does not need, and sees new limits. Default: 5 s.
+    /// The time between beats. With each beat a worker renews the permits that it holds, gives back those
+    /// that it does not need, and looks for new limits. Default: 5 s.
     pub every: Duration,
-    /// How long permits are a worker's own that is not heard of any more. Default: 15 s.
+    /// How long permits remain a worker's own if it is not heard of again. Default: 15 s.
     pub valid_for: Duration,
 }
 
@@ -34,7 +35,7 @@ impl PermitOptions {
         self
     }
 
-    /// Sets [`valid_for`](Self::valid_for): at least three times as long as from one beat to the next.
+    /// Sets [`valid_for`](Self::valid_for), which must be at least three times the time between beats.
     #[must_use]
     pub const fn with_valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = valid_for;
@@ -55,7 +56,8 @@ impl PermitOptions {
     }
 }
 
-/// The permits of one worker, for [`WorkerBuilder::permits`](anyqueue_worker::WorkerBuilder::permits): see [`Limits::permits`](super::Limits::permits).
+/// The permits of one worker, for [`WorkerBuilder::permits`](anyqueue_worker::WorkerBuilder::permits): see
+/// [`Limits::permits`](super::Limits::permits).
 #[must_use = "give it to a worker"]
 pub struct LimitPermits(pub(super) Arc<Keeper>);
 
@@ -66,7 +68,7 @@ impl fmt::Debug for LimitPermits {
 }
 
 impl LimitPermits {
-    /// The time; none before the worker has begun.
+    /// The time; `None` before the worker has begun.
     fn now(&self) -> Option<Instant> {
         self.0.clock.get().map(Clock::now)
     }

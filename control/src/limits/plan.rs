@@ -13,55 +13,57 @@ use super::share::{Need, Part, part};
 use super::stock::{Stock, count};
 use crate::entry::{encode, unchanged};
 
-/// The first pause after permits were asked for in vain; it doubles up to the time between two beats.
+/// The first pause after permits were requested in vain; it doubles up to the time between two beats.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
-/// From one time that permits are given back to the next.
+/// The pause between two returns of permits.
 const GIVE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Who plans.
+/// The process that plans.
 #[derive(Debug)]
 pub(super) struct Me {
     pub(super) session: String,
-    /// From one beat to the next.
+    /// The time between beats.
     pub(super) every: Duration,
-    /// How long a block counts.
+    /// How long a block is valid.
     pub(super) valid_for: Duration,
 }
 
-/// When something was asked, by one's own clock, and what time it was then or later, by the server's.
+/// When a question was sent, by this process's clock, and the time of the server at that moment or later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) sent_at: Instant,
     pub(super) now: SystemTime,
 }
 
-/// What is to become of a limit, once `change` is made.
+/// What becomes of a limit once `change` is made.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) name: String,
     pub(super) change: Option<Change>,
     part: Option<Part>,
-    /// It is written even if the entry says it already: an earlier change of this process may be on its way still, and must not come after it.
+    /// Whether to write the entry even if it says this already: an earlier change of this process may still
+    /// be under way, and must not come after it.
     regains: bool,
-    /// Where the rate stands then, and what of it was taken.
+    /// The state of the rate after the change, and how much of it was taken.
     gcra: Option<(Gcra, usize)>,
-    /// Permits are missing, and may be free in so long.
+    /// How long it takes until missing permits may be free, if some are missing.
     retry_in: Option<Duration>,
-    /// The rate allows the next start in so long.
+    /// How long it takes until the rate allows the next start, if it does not now.
     start_in: Option<Duration>,
     moment: Moment,
 }
 
 impl Me {
-    /// How long tasks have to stop before their permits end. No task starts in the same time before that.
+    /// How long tasks have to stop before their permits end. No task starts in an equal time before that.
     pub(super) fn lead(&self) -> Duration {
         self.valid_for / 6
     }
 
-    /// What to do about a limit. What others may get is from here on not used any more, whether the change is made or not.
+    /// Plans what to do about a limit. From here on, permits that others may get are no longer used, whether
+    /// the change is made or not.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the entry cannot be written.
     pub(super) fn plan(
         &self,
         stock: &mut Stock,
@@ -116,7 +118,8 @@ impl Me {
         let now_ms = millis(moment.now);
         let is_old = there.is_none_or(|there| there.until_ms < self.until(now_ms, self.every / 2));
         let differs = there.map(|there| (there.held, there.wanted)) != Some((part.block, missing));
-        // Less was to be held, but others changed the entry first: more is held only once that is written.
+        // This process had less than that, but others changed the entry first: it holds more only once that
+        // is written.
         let regains = has < size(part.block);
         let renews = is_old || differs || regains;
         let fits = !renews || record.holders.hold(self.holder(&who, part, missing, now_ms));
@@ -145,7 +148,7 @@ impl Me {
         }
     }
 
-    /// Takes up what a plan has come to.
+    /// Takes up the result of a plan.
     pub(super) fn commit(&self, stock: &mut Stock, plan: &Plan, now: Instant) {
         let Some(partition) = stock.limits.get(&plan.name).map(|held| held.partition.clone()) else { return };
         let in_use = stock.in_use(&partition).0;
@@ -174,12 +177,13 @@ impl Me {
         });
     }
 
-    /// When to ask again for what is missing.
+    /// Sets when to ask again for what is missing.
     fn pause(&self, held: &mut Held, plan: &Plan, in_use: usize, now: Instant) {
         held.give_at = Some(now + GIVE_PAUSE);
         held.next_start = plan.start_in.map(|start_in| now + start_in.min(PAUSE).min(self.every));
         let Some(retry_in) = plan.retry_in else {
-            // More than is held is in use by what was taken meanwhile: it is asked for, but never without a pause.
+            // More permits are in use than are held, since some were taken in the meantime: they are
+            // requested, but never without a pause.
             let lacks = held.cap.as_ref().is_some_and(|block| in_use > block.size);
             (held.pause, held.next_try) = (Duration::ZERO, lacks.then(|| now + PAUSE.min(self.every)));
             return;
@@ -189,7 +193,7 @@ impl Me {
     }
 }
 
-/// What others may get is not used any more, even if the answer to that is lost.
+/// Stops using what others may get, even if the response to the change is lost.
 fn lower(stock: &mut Stock, plan: &Plan, part: Part, was_lost: bool) {
     let Some(held) = stock.limits.get_mut(&plan.name) else { return };
     let block = held.cap.get_or_insert_with(|| Block::none(plan.moment.sent_at));
@@ -197,7 +201,8 @@ fn lower(stock: &mut Stock, plan: &Plan, part: Part, was_lost: bool) {
     block.size = block.size.min(size(part.block));
     block.most = size(part.most);
     if is_surprised {
-        // Others have what this process took for its own: it was frozen in a way that its clock did not show.
+        // Others have permits that this process considered its own: it was frozen in a way that its clock did
+        // not show.
         block.is_revoked = true;
         let partition = held.partition.clone();
         stock.revoke(&partition);

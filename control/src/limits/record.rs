@@ -12,7 +12,7 @@ use super::holders::{Holders, nanos};
 use super::limit::{Limit, Rate, Scope};
 use crate::entry::{FORMAT, decode};
 
-/// How much of the hash of its content the tag of a limit has.
+/// How many bytes of the hash of its content the tag of a limit has.
 const TAG_BYTES: usize = 16;
 
 /// What the entry of a limit holds.
@@ -24,7 +24,7 @@ pub(super) struct Record {
     pub(super) cap: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rate: Option<Rate>,
-    /// How often it was put.
+    /// How often the limit was put.
     pub(super) revision: u64,
     #[serde(default, skip_serializing_if = "Holders::is_empty")]
     pub(super) holders: Holders,
@@ -34,10 +34,10 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The entry of a limit that is put, over what is there of it.
+    /// The entry of a limit that is put, based on its previous entry.
     pub(super) fn put(limit: &Limit, before: Option<Self>) -> Self {
         let revision = before.as_ref().map_or(1, |before| before.revision.saturating_add(1));
-        // What holds the permits of something else does not hold these.
+        // Processes that hold permits of a limit for something else do not hold permits of this one.
         let before = before.filter(|before| before.of == *limit.of());
         let (holders, tat_ns) = before.map(|before| (before.holders, before.tat_ns)).unwrap_or_default();
         let (cap, rate) = (limit.most(), limit.starts());
@@ -45,7 +45,7 @@ impl Record {
         Self { format: FORMAT, of: limit.of().clone(), cap, rate, revision, holders, tat_ns }
     }
 
-    /// Tells this content from every other one.
+    /// Distinguishes this content from every other.
     pub(super) fn tag(&self) -> String {
         let content = serde_json::to_vec(&(&self.of, self.cap, self.rate)).unwrap_or_default();
         let digest = Sha256::digest(content);
@@ -53,7 +53,7 @@ impl Record {
         format!("{}-{}", self.revision, hex.concat())
     }
 
-    /// What is there, as it counts at this time of the server.
+    /// The entry, as it counts at this time of the server.
     pub(super) fn of(entry: &Entry, now: SystemTime) -> Result<Self> {
         let mut record: Self = decode(entry)?;
         record.holders.lapse(now);

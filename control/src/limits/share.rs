@@ -1,15 +1,15 @@
-//! How many of the permits of a cap one process holds.
+//! How many permits of a cap one process holds.
 
 /// What one process needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
-    /// Permits that its tasks have.
+    /// The permits that its tasks have.
     pub(super) in_use: u64,
-    /// Of those: of tasks that run. These it holds whatever the cap says.
+    /// How many of those belong to running tasks. The process holds these whatever the cap says.
     pub(super) started: u64,
-    /// As many as it needed at once lately: it keeps those while nobody else wants them.
+    /// The most it needed at once recently: it keeps that many while nobody else wants them.
     pub(super) peak: u64,
-    /// How many more it could use now.
+    /// How many more permits it could use now.
     pub(super) wanted: u64,
 }
 
@@ -22,17 +22,20 @@ pub(super) struct Others {
     pub(super) claimants: u64,
 }
 
-/// The part of one process.
+/// The part that one process gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// How many it holds.
+    /// How many permits it holds.
     pub(super) block: u64,
-    /// Tasks start only while fewer run than this: what is above goes to others as soon as it is free.
+    /// Tasks start only while fewer than this are running: permits above it go to others as soon as they are
+    /// free.
     pub(super) most: u64,
 }
 
-/// The part of a process: what it needs, as far as that is free. Where others want more than is free, each keeps a fair share, and what they do not want. What runs
-/// beyond the cap, since the cap was lowered or others have its permits, runs on, and nothing takes its place; what has not started yet waits.
+/// Computes the part of a process: what it needs, as far as that is free. If others want more than is free,
+/// each process keeps a fair share, and what the others do not want. Tasks that run beyond the cap, because
+/// the cap was lowered or others have their permits, continue, and nothing replaces them; tasks that have not
+/// started yet wait.
 pub(super) fn part(cap: u64, need: Need, others: Others) -> Part {
     let free = cap.saturating_sub(others.held);
     let most = if others.wanted == 0 {

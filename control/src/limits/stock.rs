@@ -1,4 +1,4 @@
-//! What a process has of all its limits, and what of that its tasks use. Nothing here waits.
+//! What a process has of all its limits, and what its tasks use of that. Nothing here waits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -10,34 +10,35 @@ use super::held::Held;
 /// What a process has of its limits.
 #[derive(Debug, Default)]
 pub(super) struct Stock {
-    /// Whether the limits have been looked at: before that nobody knows what may run.
+    /// Whether the limits have been read: before that, nobody knows what may run.
     pub(super) is_known: bool,
-    /// Nothing more is taken.
+    /// Whether the process is leaving, and takes nothing more.
     pub(super) is_leaving: bool,
-    /// Who holds them, for people.
+    /// The name of the worker, for people.
     pub(super) who: String,
-    /// The partitions that limits are looked at for.
+    /// The partitions for which limits are read.
     pub(super) served: Vec<PartitionId>,
     usages: HashMap<PartitionId, Usage>,
     /// By the name of the limit.
     pub(super) limits: BTreeMap<String, Held>,
 }
 
-/// What the tasks of a partition use, limited or not: a limit can be put while they run.
+/// What the tasks of a partition use, whether limited or not: a limit can be put while they run.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    /// Permits that tasks have.
+    /// The permits that tasks have.
     pub(super) in_use: usize,
-    /// Of those: tasks that have started.
+    /// How many of those belong to tasks that have started.
     pub(super) started: usize,
-    /// The most that were in use since the last look at everything.
+    /// The most that were in use since the last look at all limits.
     pub(super) peak: usize,
-    /// Cancelled to stop those that have started.
+    /// Cancelled to stop the tasks that have started.
     revoked: CancellationToken,
 }
 
 impl Stock {
-    /// How many more permits could be taken, of so many that are wanted; `None`: any number. Also whether more should be asked for.
+    /// How many of `wanted` permits could be taken; `None` if there is no limit. Also returns whether to
+    /// request more.
     pub(super) fn room(
         &mut self,
         partition: &PartitionId,
@@ -68,7 +69,7 @@ impl Stock {
         taken
     }
 
-    /// Whether tasks that have permits may start, of so many that wait for that. Also whether more should be asked for.
+    /// Whether tasks with permits may start, of `waiting` ones. Also returns whether to request more.
     pub(super) fn can_start(
         &mut self,
         partition: &PartitionId,
@@ -86,7 +87,7 @@ impl Stock {
         (may, is_short)
     }
 
-    /// Tasks start. Returns what is cancelled when they have to stop.
+    /// Notes that tasks start. Returns a token that is cancelled when they have to stop.
     pub(super) fn start(
         &mut self,
         partition: &PartitionId,
@@ -122,7 +123,7 @@ impl Stock {
         self.of(partition).any(|held| held.is_needy(in_use, now))
     }
 
-    /// The tasks of a partition that run have to stop.
+    /// Stops the running tasks of a partition.
     pub(super) fn revoke(&mut self, partition: &PartitionId) {
         let usage = self.usage(partition);
         std::mem::take(&mut usage.revoked).cancel();
@@ -131,7 +132,7 @@ impl Stock {
         }
     }
 
-    /// Stops what runs with permits that are about to end. Returns when to look next.
+    /// Stops tasks whose permits are about to end. Returns when to look next.
     pub(super) fn revoke_due(&mut self, now: Instant) -> Option<Instant> {
         let (mut due, mut next) = (Vec::new(), None);
         for held in self.limits.values_mut() {
@@ -149,18 +150,18 @@ impl Stock {
         next
     }
 
-    /// The limits that have something to ask for or to give back.
+    /// The limits for which there is something to request or to give back.
     pub(super) fn needy(&self, now: Instant) -> Vec<String> {
         let needy = |held: &Held| held.is_needy(self.in_use(&held.partition).0, now);
         self.limits.iter().filter(|(_, held)| needy(held)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// When the first will have.
+    /// When the first limit will be needy.
     pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
         self.limits.values().filter_map(|held| held.wake_at(self.in_use(&held.partition).0, now)).min()
     }
 
-    /// Whether a rate that was waited for allows the next task now.
+    /// Returns whether a rate that somebody waited for allows the next task now.
     pub(super) fn take_hints(&mut self, now: Instant) -> bool {
         let mut any = false;
         for held in self.limits.values_mut() {
@@ -171,7 +172,7 @@ impl Stock {
         any
     }
 
-    /// Permits in use, and those of them whose tasks have not started.
+    /// The permits in use, and how many of them belong to tasks that have not started.
     pub(super) fn in_use(&self, partition: &PartitionId) -> (usize, usize) {
         let usage = self.usages.get(partition);
         usage.map_or((0, 0), |usage| (usage.in_use, usage.in_use.saturating_sub(usage.started)))
@@ -181,7 +182,7 @@ impl Stock {
         self.usages.entry(partition.clone()).or_default()
     }
 
-    /// Nothing is asked for or given back of this limit before this time.
+    /// Postpones all requests and returns for this limit until then.
     pub(super) fn put_off(&mut self, name: &str, until: Instant) {
         if let Some(held) = self.limits.get_mut(name) {
             (held.next_try, held.next_start) = (Some(until), Some(until));
@@ -189,7 +190,7 @@ impl Stock {
         }
     }
 
-    /// Peaks are counted anew from here.
+    /// Restarts the counting of peaks.
     pub(super) fn forget_peaks(&mut self) {
         for usage in self.usages.values_mut() {
             usage.peak = usage.in_use;
@@ -201,7 +202,7 @@ impl Stock {
     }
 }
 
-/// As a number of 64 bits.
+/// Converts to 64 bits.
 pub(super) fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

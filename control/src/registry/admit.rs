@@ -1,4 +1,4 @@
-//! Registering workers that somebody else tells of: who gets a name.
+//! Registering workers that somebody else reports on, and deciding who gets a name.
 
 use super::external::{External, ROUNDS};
 use super::host::has_ended;
@@ -8,34 +8,36 @@ use crate::entry::{encode, unchanged};
 use anyqueue::control::{Applied, Change, Expect, Stamped};
 use anyqueue::{Error, ErrorKind, Result};
 
-/// What became of an admission.
+/// The result of an admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// It is registered, and shows with this secret that it is the one.
+    /// The worker is registered, and proves its identity with this secret.
     Admitted {
-        /// The secret. The store has only its hash.
+        /// The secret, of which the store has only a hash.
         session: String,
     },
     /// A living worker has the name.
     Taken(Box<WorkerInfo>),
-    /// What has the name cannot be read, and is not to be replaced.
+    /// The entry under that name cannot be read, and must not be replaced.
     Unreadable,
 }
 
 impl Registry {
-    /// Registers a worker for which somebody else will [beat](Self::beat). It takes the place of one that was silent for too long, of one whose process is seen to
-    /// have ended, and of what cannot be read.
+    /// Registers a worker for which somebody else will send [beats](Self::beat). It replaces a worker that
+    /// was silent for too long, one whose process is seen to have ended, and an entry that cannot be read.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for what it says of itself, or the server's: then it may be registered, until its first beat is missed.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for bad information about the worker, or an error of the
+    /// server; then the worker may be registered until its first beat is missed.
     pub async fn admit(&self, worker: &External) -> Result<Admission> {
         self.admit_where(worker, |_| true).await
     }
 
-    /// Registers a worker as [`admit`](Self::admit), where not everybody may replace everything. `may_replace` is asked of one whose beats still count though its
-    /// process seems to have ended: this machine sees no process of its number, which can be one of another container. Of what cannot be read it is asked with
-    /// `None`.
+    /// Registers a worker like [`admit`](Self::admit), if not everybody may replace everything. `may_replace`
+    /// is asked about a worker whose beats are still valid although its process seems to have ended: this
+    /// machine has no process of its number, but the process may be one of another container. For an entry
+    /// that cannot be read, it gets `None`.
     ///
     /// # Errors
     /// As [`admit`](Self::admit).

@@ -1,4 +1,5 @@
-//! Workers that somebody else tells of: those of other languages, for which a service over HTTP beats.
+//! Workers that somebody else reports on: workers in other languages, for which an HTTP service sends the
+//! beats.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,14 +12,14 @@ use crate::entry::{FORMAT, decode, encode, unchanged, update};
 use anyqueue::control::{Applied, Change, Stamped};
 use anyqueue::{Error, ErrorKind, MessageId, Result};
 
-/// How often a change is tried that meets the changes of others.
+/// How often a change is tried that conflicts with the changes of others.
 pub(super) const ROUNDS: usize = 16;
-/// The most bytes of what a worker says of its machine, and of its release.
+/// The longest texts about a worker's machine and release, in bytes.
 const MAX_TEXT_BYTES: usize = 256;
-/// For how long a beat may count.
+/// How long a beat may be valid.
 const VALID: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
 
-/// A worker that somebody else tells of.
+/// A worker that somebody else reports on.
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "it is unknown until it is admitted: see `Registry::admit`"]
 pub struct External {
@@ -33,7 +34,7 @@ pub struct External {
 }
 
 impl External {
-    /// A worker of this name, with one slot, whose beats count for 15 s.
+    /// A worker of this name, with one slot, whose beats are valid for 15 s.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -47,49 +48,51 @@ impl External {
         }
     }
 
-    /// Where it runs: the machine, and the number of its process there; 0 if that is not known.
+    /// Sets where the worker runs: the machine, and the process id there; 0 if that is not known.
     pub fn with_host(mut self, host: impl Into<String>, pid: u32) -> Self {
         (self.host, self.pid) = (host.into(), pid);
         self
     }
 
-    /// The release of the client that it runs.
+    /// Sets the release of the client that the worker runs.
     pub fn with_version(mut self, version: impl Into<String>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// What it serves.
+    /// Sets the partitions that the worker serves.
     pub fn with_partitions(mut self, partitions: Vec<String>) -> Self {
         self.partitions = partitions;
         self
     }
 
-    /// How many tasks it runs at once.
+    /// Sets how many tasks the worker runs at once.
     pub const fn with_slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
     }
 
-    /// For how long a beat counts: a worker that is silent for longer is taken for dead. From a second to an hour.
+    /// Sets how long a beat is valid: a worker that is silent for longer is considered dead. From a second to
+    /// an hour.
     pub const fn with_valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = valid_for;
         self
     }
 
-    /// The secret that shows that it is the one. By default one is made.
+    /// Sets the secret by which the worker proves its identity. By default the registry makes one.
     pub fn with_session(mut self, session: impl Into<String>) -> Self {
         self.session = Some(session.into());
         self
     }
 
-    /// What it is called.
+    /// The name of the worker.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// For how long its entry stays after a beat if nobody removes it: longer than the beat counts, so that it can be told what it held.
+    /// How long the worker's entry stays after a beat if nobody removes it. This is longer than the beat is
+    /// valid, so that others can see what the worker held.
     #[must_use]
     pub fn stays_for(&self) -> Duration {
         self.valid_for.saturating_add(kept_for(self.valid_for))
@@ -137,7 +140,7 @@ impl External {
     }
 }
 
-/// Without its secret.
+/// Leaves out the secret.
 impl fmt::Debug for External {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("External")
@@ -148,28 +151,29 @@ impl fmt::Debug for External {
     }
 }
 
-/// What a worker tells of itself with a beat.
+/// What a worker reports with a beat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Beat {
-    /// How it is.
+    /// The state of the worker.
     pub state: WorkerState,
-    /// The tasks that it runs; those that ran for longest are shown, up to 512.
+    /// The tasks that the worker runs. Those that have run longest are shown, up to 512.
     pub held: Vec<HeldTask>,
-    /// Resident memory of its process, in bytes.
+    /// The resident memory of the worker's process, in bytes.
     pub memory_bytes: Option<u64>,
-    /// How many more it runs that whoever speaks for it cannot name.
+    /// How many more tasks the worker runs that its reporter cannot name.
     pub unnamed: usize,
 }
 
 impl Beat {
-    /// A beat of a worker that is so and holds these.
+    /// Makes the beat of a worker in this state with these tasks.
     #[must_use]
     pub const fn new(state: WorkerState, held: Vec<HeldTask>, memory_bytes: Option<u64>) -> Self {
         Self { state, held, memory_bytes, unnamed: 0 }
     }
 
-    /// It runs so many more that whoever speaks for it cannot name. What it is to stop may be among them, so it is told that again with later beats.
+    /// Sets how many more tasks the worker runs that its reporter cannot name. A task to be stopped may be
+    /// among them, so the request is repeated with later beats.
     #[must_use]
     pub const fn with_unnamed(mut self, unnamed: usize) -> Self {
         self.unnamed = unnamed;
@@ -177,24 +181,27 @@ impl Beat {
     }
 }
 
-/// What a worker hears.
+/// What a worker is told in reply to a beat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Heard {
-    /// What it is to do. It is said again with each beat until the worker says that it is so.
+    /// What the worker should do. The order is repeated with each beat until the worker's state shows that it
+    /// has followed it.
     pub order: Option<Order>,
-    /// Which of the tasks that it holds it is to stop; said again as long as it holds them, or may.
+    /// Which of its tasks the worker should stop. Repeated as long as the worker holds them, or may hold
+    /// them.
     pub cancel: Vec<MessageId>,
-    /// For how long the beat counts.
+    /// How long the beat is valid.
     pub valid_for: Duration,
 }
 
 impl Registry {
-    /// Tells of a worker that was [admitted](Self::admit), and returns what it is to hear. `None`: it was silent for too long, was forgotten, or another one
-    /// has its name: it has to register anew.
+    /// Sends a beat for a worker that was [admitted](Self::admit), and returns what to tell the worker.
+    /// Returns `None` if the worker was silent for too long, was forgotten, or another one has its name; it
+    /// then has to register again.
     ///
     /// # Errors
-    /// The server's. The same beat again is harmless.
+    /// Errors of the server. Repeating the beat is harmless.
     pub async fn beat(&self, name: &str, session: &str, beat: &Beat) -> Result<Option<Heard>> {
         let key = key_of(name)?;
         let Stamped { value: mut there, now } = self.store.get(&key).await?;
@@ -227,10 +234,10 @@ impl Registry {
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 
-    /// Removes a worker that ends in order. Returns whether it was there, and this one.
+    /// Removes a worker that ends in an orderly way. Returns whether this worker was there.
     ///
     /// # Errors
-    /// The server's. The same again is harmless.
+    /// Errors of the server. Repeating the call is harmless.
     pub async fn leave(&self, name: &str, session: &str) -> Result<bool> {
         let key = key_of(name)?;
         update(&self.store, &key, |there| {
@@ -244,12 +251,13 @@ impl Registry {
 }
 
 impl Record {
-    /// What the worker tells, and what it has heard as that shows: an answer can be lost, so what it does not yet do stays said.
+    /// Takes up what the worker reports, and removes the orders that it has evidently received. A response
+    /// can be lost, so orders that it does not follow yet are kept.
     fn tell(&mut self, beat: &Beat) {
         self.state = beat.state;
         self.running = beat.held.len().saturating_add(beat.unnamed);
         self.memory_bytes = beat.memory_bytes;
-        // The end of the entry says when it was heard of.
+        // From now on the expiry of the entry says when the worker was last heard of.
         self.seen_ms = None;
         let is_done = match self.order {
             Some(Order::Quiet) => beat.state != WorkerState::Working,

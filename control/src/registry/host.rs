@@ -1,23 +1,25 @@
-//! The machine and the process, as far as they can be known.
+//! The machine and the process, as far as they are known.
 
 use std::path::Path;
 use std::sync::LazyLock;
 
 use super::record::WorkerInfo;
 
-/// Tells this process from every other, also from one that had its number.
+/// Distinguishes this process from every other, including one that had its number before.
 static PROCESS: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().to_string());
 
-/// How the session of a worker begins that somebody else tells of. Whether its process lives nobody here can tell: it says itself where it runs.
+/// The prefix of the session of a worker that somebody else reports on. Nobody here can tell whether its
+/// process lives: the worker itself says where it runs.
 pub(super) const EXTERNAL: &str = "external/";
 
-/// What tells a worker of this process from every other.
+/// Makes a session that distinguishes a worker of this process from every other.
 pub(super) fn new_session() -> String {
     format!("{}/{}", *PROCESS, uuid::Uuid::new_v4())
 }
 
-/// Whether the process of a worker is gone, as far as this machine can tell, though its beats still count: it is one of this machine that is not there, or
-/// whose number this process has now, as after a restart.
+/// Whether the process of a worker is gone, as far as this machine can tell, though its beats are still
+/// valid: the process should be on this machine and is not there, or this process now has its number, as
+/// after a restart.
 pub(super) fn has_ended(other: &WorkerInfo) -> bool {
     let is_here = other.host == host_name() && !other.session.starts_with(EXTERNAL);
     let is_mine = other.session.starts_with(&*PROCESS);
@@ -25,7 +27,7 @@ pub(super) fn has_ended(other: &WorkerInfo) -> bool {
     is_here && !is_mine && (other.pid == std::process::id() || !lives())
 }
 
-/// The name of this machine, as the registry tells it.
+/// The name of this machine, as the registry reports it.
 #[must_use]
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")

@@ -1,4 +1,4 @@
-//! Keeping texts for workers for which a service speaks.
+//! Keeping texts for workers that a service reports on.
 
 use anyqueue::control::{Change, Stamped};
 use anyqueue::{Error, ErrorKind, Result};
@@ -10,10 +10,11 @@ use super::{Registry, key_of, said};
 use crate::entry::{decode, update};
 
 impl Registry {
-    /// A worker that was [admitted](Self::admit), and what is kept for it. `None` as for [`beat`](Self::beat).
+    /// Returns a worker that was [admitted](Self::admit), and the texts kept for it; `None` as for
+    /// [`beat`](Self::beat).
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn admitted(&self, name: &str, session: &str) -> Result<Option<(WorkerInfo, Kept)>> {
         let Stamped { value: there, now } = self.store.get(&key_of(name)?).await?;
         let Some(entry) = there else { return Ok(None) };
@@ -25,11 +26,13 @@ impl Registry {
         Ok(Some((info, record.kept)))
     }
 
-    /// Changes what is kept for a worker that was [admitted](Self::admit), which is no sign of its life, and returns what `change` returned, which is asked again
-    /// when somebody else came first. `None`: it is not there any more. Texts are ASCII without control characters and quotes.
+    /// Changes the texts kept for a worker that was [admitted](Self::admit), which is no sign of the worker's
+    /// life, and returns what `change` returned; `change` is called again if somebody else was first. Returns
+    /// `None` if the worker is no longer there. Texts must be ASCII, without control characters and quotes.
     ///
     /// # Errors
-    /// [`Full`](ErrorKind::Full) if too much would be kept; if its entry cannot be read, or the server's.
+    /// [`Full`](ErrorKind::Full) if too much would be kept; if its entry cannot be read, or an error of the
+    /// server.
     pub async fn keep<T>(
         &self,
         name: &str,
@@ -54,7 +57,7 @@ impl Registry {
             let changed: Option<Change> = if record.kept == before {
                 None
             } else {
-                // It may take room that the tasks had.
+                // The texts may need room that the tasks had.
                 let held = std::mem::take(&mut record.held);
                 record.hold(held);
                 Some(said(&key, entry, record)?)

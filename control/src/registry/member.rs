@@ -1,4 +1,4 @@
-//! A worker that tells of itself.
+//! A worker that reports to the registry.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,20 +16,21 @@ use super::watch::{Looked, Watch};
 use super::{Registry, kept_for, key_of};
 use crate::entry::{FORMAT, encode, unchanged, update};
 
-/// How often one beat is tried that meets orders.
+/// How often one beat is tried if it meets orders.
 const ROUNDS: usize = 5;
-/// How long the removal of the entry may take at the end.
+/// How long removing the entry at the end may take.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// How a worker tells of itself.
+/// How a worker reports to the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberOptions {
-    /// From one beat to the next. Default: 5 s.
+    /// The time between beats. Default: 5 s.
     pub every: Duration,
-    /// How long a beat counts: a worker that is silent for longer is taken for dead. Default: 15 s.
+    /// How long a beat is valid: a worker that is silent for longer is considered dead. Default: 15 s.
     pub valid_for: Duration,
-    /// The application that it works for. On a machine that is [kept](Registry::dedicate) for another one it does not start. Default: none.
+    /// The application that the worker belongs to. The worker does not start on a machine that is
+    /// [kept](Registry::dedicate) for another one. Default: none.
     pub application: Option<String>,
 }
 
@@ -47,14 +48,15 @@ impl MemberOptions {
         self
     }
 
-    /// Sets [`valid_for`](Self::valid_for): at least twice as long as from one beat to the next.
+    /// Sets [`valid_for`](Self::valid_for), which must be at least twice the time between beats.
     #[must_use]
     pub const fn with_valid_for(mut self, valid_for: Duration) -> Self {
         self.valid_for = valid_for;
         self
     }
 
-    /// Sets [`application`](Self::application): 1 to [`MAX_APPLICATION_BYTES`](super::MAX_APPLICATION_BYTES), without control characters.
+    /// Sets [`application`](Self::application): 1 to [`MAX_APPLICATION_BYTES`](super::MAX_APPLICATION_BYTES)
+    /// bytes, without control characters.
     #[must_use]
     pub fn with_application(mut self, application: impl Into<String>) -> Self {
         self.application = Some(application.into());
@@ -78,11 +80,11 @@ impl MemberOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// Nobody ordered it: by a signal, or because nothing was left.
+    /// Without an order: by a signal, or because nothing was left.
     Unasked,
-    /// It was [stopped](Order::Stop).
+    /// The worker was [stopped](Order::Stop).
     Stopped,
-    /// It was [recycled](Order::Recycle): start it anew.
+    /// The worker was [recycled](Order::Recycle): start it again.
     Recycled,
 }
 
@@ -99,24 +101,25 @@ pub struct Member {
     session: String,
     began: Instant,
     usage: Usage,
-    /// What it used at the end of the last round of looks, beside what others did.
+    /// What the worker used at the end of the last round of looks, and what others used.
     beside: Option<Vec<SlotUsage>>,
-    /// The content of the last beat that the store has taken.
+    /// The version of the last beat that the store accepted.
     last: Option<Version>,
-    /// Beats fail: said once.
+    /// Whether beats fail; reported once.
     is_cut_off: bool,
-    /// Another process has the name: said once.
+    /// Whether another process has the name; reported once.
     is_displaced: bool,
     asked: Ended,
 }
 
 impl Registry {
-    /// Registers a worker under its [name](anyqueue_worker::WorkerBuilder::name). If the store cannot be reached now, the worker can work all the same, and
-    /// registers with its first beat that arrives.
+    /// Registers a worker under its [name](anyqueue_worker::WorkerBuilder::name). If the store cannot be
+    /// reached now, the worker can work all the same, and is registered with the first beat that succeeds.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for times that do not fit, if a living worker has the name: the error says where it runs; and if this
-    /// machine is [kept](Self::dedicate) for another application, which the error names.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for times that do not fit together, if a living
+    /// worker has the name (the error says where that one runs), and if this machine is
+    /// [kept](Self::dedicate) for another application, which the error names.
     pub async fn join(&self, worker: &Worker, options: MemberOptions) -> Result<Member> {
         options.check()?;
         let clock = worker.queue().clock().clone();
@@ -148,11 +151,12 @@ impl Registry {
 }
 
 impl Member {
-    /// Does the work, `worker.run()` for instance, and meanwhile tells of the worker and hears what it is to do. At the end the worker leaves the registry.
-    /// Returns what the work returned, and why it ended. Failing beats never end it: its leases protect its tasks.
+    /// Runs the work, for instance `worker.run()`, and in the meantime reports on the worker and receives
+    /// orders for it. At the end the worker leaves the registry. Returns the result of the work, and why it
+    /// ended. Failing beats never end the work: leases protect its tasks.
     ///
     /// # Cancellation
-    /// Dropping the future drops the work. The worker is taken for dead some seconds later.
+    /// Dropping the future drops the work. The worker is considered dead some seconds later.
     pub async fn during<T>(mut self, work: impl Future<Output = T>) -> (T, Ended) {
         let mut work = pin!(work);
         let now = self.clock.now();
@@ -161,7 +165,7 @@ impl Member {
         let end = loop {
             let turn = async {
                 self.clock.sleep_until(beat_at).await;
-                // Counted from here: a beat that hangs does not put off the next one.
+                // Counted from here, so that a beat that hangs does not delay the next one.
                 beat_at = self.clock.now() + self.options.every;
                 self.turn(&mut watch).await;
             };
@@ -185,8 +189,10 @@ impl Member {
         }
     }
 
-    /// Tells the worker what others use. With many of them a round takes longer than that counts: so it is told again with each page, until the next round has
-    /// summed it up anew. What the worker uses itself is told as it was then, too: else it would make up several times for what it knows once.
+    /// Tells the worker what others use. With many workers a round takes longer than that information is
+    /// valid, so it is repeated with each page until the next round has a new sum. What the worker itself
+    /// used is repeated as it was then, too; otherwise the worker would correct the same imbalance several
+    /// times.
     fn balance(&mut self, looked: Looked) {
         if let Looked::Round(elsewhere) = looked {
             self.beside = Some(self.usage.beside(&self.worker, &elsewhere));
@@ -196,12 +202,12 @@ impl Member {
         }
     }
 
-    /// How long one call may take: what hangs for longer would keep the next beat from arriving in time.
+    /// How long one call may take: one that hangs for longer would keep the next beat from arriving in time.
     fn patience(&self) -> Duration {
         self.options.valid_for / 3
     }
 
-    /// Sees whether it may work on this machine, then tells of itself for the first time.
+    /// Checks whether the worker may run on this machine, then sends its first beat.
     async fn enter(&mut self) -> Result<Option<WorkerInfo>> {
         let (registry, application) = (self.registry.clone(), self.options.application.clone());
         let may = registry.check_node(application.as_deref());
@@ -214,8 +220,8 @@ impl Member {
         in_time(&clock, patience, self.beat()).await
     }
 
-    /// Tells of the worker, in one round trip unless there is something to hear. Returns who has the name, if that is another one that lives: its entry, and
-    /// what is said to it, are left alone.
+    /// Sends a beat, in one round trip unless there are orders. If another living worker has the name,
+    /// returns that worker; its entry, and the orders in it, are left alone.
     async fn beat(&mut self) -> Result<Option<WorkerInfo>> {
         let mut expect = self.last.map_or(Expect::Absent, Expect::Version);
         for _ in 0..ROUNDS {
@@ -229,7 +235,7 @@ impl Member {
                 continue;
             };
             expect = Expect::Version(entry.version);
-            // What cannot be read stands in nobody's way.
+            // An entry that cannot be read does not keep anybody from the name.
             let Ok(found) = WorkerInfo::of(self.worker.name(), &entry) else { continue };
             if found.session == self.session {
                 self.hear(&found);
@@ -253,7 +259,7 @@ impl Member {
         }
     }
 
-    /// Does what others have written into the entry.
+    /// Carries out what others have written into the entry.
     fn hear(&mut self, said: &WorkerInfo) {
         for id in &said.cancel {
             self.worker.cancel(*id);
@@ -353,7 +359,7 @@ impl Member {
         }
     }
 
-    /// Removes the entry, whatever was said to it last. If that fails it ends by itself.
+    /// Removes the entry, whatever orders it holds. If that fails, the entry expires.
     async fn leave(&self) {
         let farewell = update(&self.store, &self.key, |there| {
             let is_mine = |entry: &&_| {

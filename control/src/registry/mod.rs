@@ -1,7 +1,9 @@
-//! Who works: workers that tell of themselves, hear what they are to do, and are missed when they are silent.
+//! The registry of workers: workers report to it, receive orders from it, and are noticed when they fall
+//! silent.
 //!
-//! Each worker has one entry of the [control store](anyqueue::control), `worker/<name>`, and writes it anew with each beat, in one round trip
-//! however many tasks it has. An order is written into that entry: then the next beat finds another content than it expects, and hears it.
+//! Each worker has one entry of the [control store](anyqueue::control), `worker/<name>`, and rewrites it with
+//! each beat, in one round trip however many tasks it has. An order is written into that entry: the next beat
+//! then finds a content that it does not expect, and so the worker receives the order.
 
 mod admit;
 mod external;
@@ -34,12 +36,12 @@ use crate::entry::{decode, encode, unchanged, update};
 use record::Record;
 
 pub(crate) const WORKERS: &str = "worker/";
-/// How much longer than it counts a beat is kept, at least, so that it can be told what its worker held.
+/// How much longer than it is valid a beat is kept, at least, so that others can see what the worker held.
 const KEPT: Duration = Duration::from_mins(5);
 
-/// Workers that one list names at most.
+/// The largest number of workers that one list returns.
 pub const MAX_WORKERS: usize = 10_000;
-/// Cancellations that wait at most for one worker to hear them.
+/// The largest number of cancellations that wait for one worker.
 pub const MAX_CANCELLATIONS: usize = 512;
 
 /// The workers that share a control store.
@@ -71,19 +73,19 @@ pub struct Registry {
     store: ControlStore,
 }
 
-/// All workers, as far as their entries can be read.
+/// All workers whose entries can be read, and the names of the others.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Workers {
-    /// In the order of their names. Some may be [lost](WorkerInfo::is_lost).
+    /// The workers, in the order of their names. Some may be [lost](WorkerInfo::is_lost).
     pub workers: Vec<WorkerInfo>,
-    /// The names of those whose entries cannot be read, and why.
+    /// The names of workers whose entries cannot be read, and why.
     pub unreadable: Vec<(String, Error)>,
     /// The time, by the server's clock.
     pub now: Option<SystemTime>,
 }
 
-/// The entry of a worker.
+/// Returns the key of a worker's entry.
 ///
 /// # Errors
 /// [`InvalidInput`](ErrorKind::InvalidInput) for a name that is empty or too long.
@@ -95,7 +97,7 @@ pub(crate) fn key_of(name: &str) -> Result<Key> {
     Key::new(format!("{WORKERS}{name}"))
 }
 
-/// How much longer than it counts a beat is kept.
+/// How much longer than it is valid a beat is kept.
 fn kept_for(valid: Duration) -> Duration {
     KEPT.max(valid.saturating_mul(4))
 }
@@ -105,7 +107,7 @@ pub(crate) fn name_of(key: &Key) -> &str {
 }
 
 impl Registry {
-    /// The workers of a store.
+    /// Returns the registry of a store.
     #[must_use]
     pub const fn new(store: ControlStore) -> Self {
         Self { store }
@@ -116,10 +118,10 @@ impl Registry {
         &self.store
     }
 
-    /// All workers, up to [`MAX_WORKERS`].
+    /// Returns all workers, up to [`MAX_WORKERS`].
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if there are more, or the server's.
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more, or an error of the server.
     pub async fn list(&self) -> Result<Workers> {
         let found = self.store.list_all(WORKERS, MAX_WORKERS).await?;
         let mut all = Workers { now: Some(found.now), ..Workers::default() };
@@ -133,20 +135,20 @@ impl Registry {
         Ok(all)
     }
 
-    /// One worker by its name.
+    /// Returns one worker by its name.
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn get(&self, name: &str) -> Result<Option<WorkerInfo>> {
         let found = self.store.get(&key_of(name)?).await?.value;
         found.map(|entry| WorkerInfo::of(name, &entry)).transpose()
     }
 
-    /// Tells a worker what to do. It hears it with its next beat, within seconds. The last of several orders counts. Returns whether there is such a
-    /// worker.
+    /// Gives a worker an order. The worker receives it with its next beat, within seconds. If there are
+    /// several orders, the last one counts. Returns whether there is such a worker.
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn order(&self, name: &str, order: Order) -> Result<bool> {
         self.tell(name, |record| {
             record.order = Some(order);
@@ -155,11 +157,14 @@ impl Registry {
         .await
     }
 
-    /// Tells a worker to ask the handler of a task to stop, with its next beat. A task that it does not run then goes on. Where the backend takes
-    /// [requests for cancellation](anyqueue::Queue::request_cancel), those need no worker's name. Returns whether there is such a worker.
+    /// Tells a worker to ask the handler of a task to stop, with its next beat. A task that this worker is
+    /// not running then is not affected. Where the backend supports [requests for
+    /// cancellation](anyqueue::Queue::request_cancel), those need no worker's name. Returns whether there is
+    /// such a worker.
     ///
     /// # Errors
-    /// [`Full`](ErrorKind::Full) if [`MAX_CANCELLATIONS`] wait for it; if its entry cannot be read, or the server's.
+    /// [`Full`](ErrorKind::Full) if [`MAX_CANCELLATIONS`] are waiting for the worker; if its entry cannot be
+    /// read, or an error of the server.
     pub async fn cancel(&self, name: &str, id: MessageId) -> Result<bool> {
         self.tell(name, |record| {
             let id = id.to_string();
@@ -177,10 +182,11 @@ impl Registry {
         .await
     }
 
-    /// Removes the entry of a worker. One that lives registers anew with its next beat. Returns whether there was one.
+    /// Removes the entry of a worker. A living worker registers again with its next beat. Returns whether
+    /// there was an entry.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn forget(&self, name: &str) -> Result<bool> {
         let key = key_of(name)?;
         update(&self.store, &key, |there| {
@@ -203,7 +209,7 @@ impl Registry {
     }
 }
 
-/// The entry with what is said to its worker, which is no sign of its life.
+/// The entry with an order or request for its worker, which is not a sign of the worker's life.
 fn said(key: &Key, entry: &Entry, mut record: Record) -> Result<Change> {
     let seen = record.seen_at(entry).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     record.seen_ms = Some(u64::try_from(seen.as_millis()).unwrap_or(u64::MAX));

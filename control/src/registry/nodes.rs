@@ -1,4 +1,4 @@
-//! Nodes that are kept for one application.
+//! Machines that are kept for one application.
 
 use anyqueue::control::{Applied, Change, Expect, Key};
 use anyqueue::{Error, ErrorKind, Result};
@@ -9,9 +9,9 @@ use super::host::host_name;
 use crate::entry::{FORMAT, decode, encode, unchanged, update};
 
 const NODES: &str = "node/";
-/// Nodes that one list names at most.
+/// The largest number of machines that one list returns.
 pub const MAX_NODES: usize = 10_000;
-/// The most bytes of an application's name.
+/// The longest name of an application, in bytes.
 pub const MAX_APPLICATION_BYTES: usize = 128;
 
 #[derive(Serialize, Deserialize)]
@@ -24,15 +24,17 @@ struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Node {
-    /// Its host name, as workers tell it.
+    /// The host name, as workers report it.
     pub host: String,
     /// The application whose workers may start there.
     pub application: String,
 }
 
 impl Registry {
-    /// Keeps a machine for the workers of one application: from then on others refuse to [join](Self::join) there, and say whose it is. Those that have joined
-    /// go on; [`list`](Self::list) names them. Dedicating it to the same application again changes nothing.
+    /// Keeps a machine for the workers of one application: from then on, other workers fail to
+    /// [join](Self::join) there, with an error that names the owner. Workers that have already joined
+    /// continue; [`list`](Self::list) shows them. Dedicating the machine to the same application again
+    /// changes nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -49,7 +51,8 @@ impl Registry {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for names that are empty or too long, and for a machine that is another application's; the server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for names that are empty or too long, and for a machine that
+    /// belongs to another application; errors of the server.
     pub async fn dedicate(&self, host: &str, application: &str) -> Result<()> {
         check_application(application)?;
         let key = key_of(host)?;
@@ -68,15 +71,16 @@ impl Registry {
         }
     }
 
-    /// Lets workers of every application start on a machine again. Returns the application that it was kept for, if it was.
+    /// Lets workers of all applications start on a machine again. Returns the application that the machine
+    /// was kept for, if any.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a name that is empty or too long; the server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a name that is empty or too long; errors of the server.
     pub async fn release(&self, host: &str) -> Result<Option<String>> {
         let key = key_of(host)?;
         update(&self.store, &key, |there| {
             let Some(entry) = there else { return Ok((None, None)) };
-            // What cannot be read can be removed all the same.
+            // An entry that cannot be read can be removed all the same.
             let owner =
                 decode::<Record>(entry).map_or_else(|_| "unknown".to_owned(), |record| record.application);
             Ok((Some(Change::delete(key.clone(), unchanged(Some(entry)))), Some(owner)))
@@ -84,10 +88,11 @@ impl Registry {
         .await
     }
 
-    /// All machines that are kept for an application, in the order of their names.
+    /// Returns all machines that are kept for an application, in the order of their names.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if there are more than [`MAX_NODES`]; if an entry cannot be read, or the server's.
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more than [`MAX_NODES`]; if an entry cannot be read, or
+    /// an error of the server.
     pub async fn nodes(&self) -> Result<Vec<Node>> {
         let found = self.store.list_all(NODES, MAX_NODES).await?.value;
         let node = |entry: &anyqueue::control::Entry| {
@@ -97,7 +102,7 @@ impl Registry {
         found.iter().map(node).collect()
     }
 
-    /// Whether a worker of this application may start on this machine.
+    /// Checks whether a worker of this application may start on this machine.
     pub(super) async fn check_node(&self, application: Option<&str>) -> Result<()> {
         if let Some(application) = application {
             check_application(application)?;

@@ -1,4 +1,4 @@
-//! What a worker tells of itself.
+//! What a worker reports about itself.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,24 +9,25 @@ use serde::{Deserialize, Serialize};
 use super::kept::{Kept, MAX_KEPT_BYTES};
 use crate::entry::decode;
 
-/// The most tasks that an entry names; of more it says how many.
+/// The largest number of tasks that an entry lists; beyond it the entry only says how many there are.
 pub(crate) const MAX_HELD: usize = 512;
-/// The most bytes that the tasks of an entry take, with what is kept for it, and the names of its partitions: it has to fit, with room for what others write into it.
+/// The space in an entry for the tasks and the kept texts, and for the names of the partitions, in bytes.
+/// Both have to fit, with room for what others write into the entry.
 const MAX_HELD_BYTES: usize = 128 << 10;
 const MAX_PARTITIONS_BYTES: usize = 64 << 10;
 const _: () = assert!(MAX_HELD_BYTES + MAX_PARTITIONS_BYTES + (32 << 10) < MAX_CONTROL_VALUE_BYTES);
 const _: () = assert!(MAX_KEPT_BYTES < MAX_HELD_BYTES);
 
-/// How a worker is.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// It takes on tasks.
+    /// The worker takes on tasks.
     Working,
-    /// It takes on nothing new, and goes on with what it has.
+    /// The worker takes on nothing new, and continues with what it has.
     Quiet,
-    /// It ends.
+    /// The worker is ending.
     Draining,
 }
 
@@ -42,7 +43,7 @@ impl WorkerState {
     }
 }
 
-/// What a worker is told.
+/// An order for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -51,9 +52,9 @@ pub enum Order {
     Quiet,
     /// Take on tasks again.
     Resume,
-    /// End in order: [`Worker::shutdown`](anyqueue_worker::Worker::shutdown).
+    /// End in an orderly way: [`Worker::shutdown`](anyqueue_worker::Worker::shutdown).
     Stop,
-    /// The same, and whoever started it is to start it anew.
+    /// Like [`Stop`](Order::Stop), but whoever started the worker should start it again.
     Recycle,
 }
 
@@ -65,19 +66,19 @@ pub struct HeldTask {
     pub partition: String,
     /// The id of its message.
     pub id: String,
-    /// Its kind; empty if it has none.
+    /// The kind of the task; empty if it has none.
     pub kind: String,
-    /// Which attempt it is, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// For how long it ran when the worker told of it, in milliseconds.
+    /// How long the task had run when the worker reported it, in milliseconds.
     pub ran_ms: u64,
-    /// How far it has come, in its own words.
+    /// How far the task has come, in its own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
 }
 
 impl HeldTask {
-    /// A task that somebody else runs.
+    /// Makes a task that somebody else runs.
     #[must_use]
     pub fn new(partition: impl Into<String>, id: MessageId, kind: impl Into<String>) -> Self {
         Self {
@@ -90,14 +91,14 @@ impl HeldTask {
         }
     }
 
-    /// Which attempt it is, from 1, and for how long it has run.
+    /// Sets the number of the attempt, from 1, and how long it has run.
     #[must_use]
     pub fn with_run(mut self, attempt: u32, ran: Duration) -> Self {
         (self.attempt, self.ran_ms) = (attempt, u64::try_from(ran.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// How far it has come, in its own words.
+    /// Sets how far the task has come, in its own words.
     #[must_use]
     pub fn with_progress(mut self, progress: Option<String>) -> Self {
         self.progress = progress;
@@ -109,7 +110,7 @@ impl HeldTask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) format: u32,
-    /// Tells one process from another of the same name.
+    /// Distinguishes processes of the same name.
     pub(crate) session: String,
     pub(crate) host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +119,7 @@ pub(crate) struct Record {
     pub(crate) version: String,
     pub(crate) state: WorkerState,
     pub(crate) partitions: Vec<String>,
-    /// How many thousandths of a slot each of them used on average since the beat before.
+    /// How many thousandths of a slot each partition used on average since the previous beat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) used: Vec<u64>,
     pub(crate) slots: usize,
@@ -127,16 +128,17 @@ pub(crate) struct Record {
     /// Resident memory of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) memory_bytes: Option<u64>,
-    /// For how long the process had run.
+    /// How long the process had run.
     pub(crate) up_ms: u64,
-    /// For how long a beat counts, and how much longer the entry stays.
+    /// How long a beat is valid, and how much longer the entry stays.
     pub(crate) valid_ms: u64,
     pub(crate) kept_ms: u64,
-    /// When it was heard of last, in milliseconds of Unix time by the server's clock: written by others, whose writing is no sign of its life. Of what it wrote
-    /// itself the end of the entry says it.
+    /// When the worker was last heard of, in milliseconds of Unix time by the server's clock. Only others
+    /// write this, since their writing is no sign of the worker's life. For what the worker wrote itself, the
+    /// expiry of the entry tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seen_ms: Option<u64>,
-    /// What it has not yet heard.
+    /// Orders that the worker has not received yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) order: Option<Order>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -146,27 +148,27 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// For how long its entry stays.
+    /// How long the entry stays.
     pub(crate) const fn ttl(&self) -> Duration {
         Duration::from_millis(self.valid_ms.saturating_add(self.kept_ms))
     }
 
-    /// When the worker was heard of last.
+    /// When the worker was last heard of.
     pub(crate) fn seen_at(&self, entry: &Entry) -> SystemTime {
         let told = self.seen_ms.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-        // The server stamped the end of the entry: what was before that by its time to live is the moment of the beat.
+        // The server stamped the expiry of the entry: the moment of the beat is that minus the time to live.
         let stamped = entry.expires_at.and_then(|ends_at| ends_at.checked_sub(self.ttl()));
         told.or(stamped).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Those of these that have run for longest, as many as fit.
+    /// Takes those of the tasks that have run longest, as many as fit.
     pub(crate) fn hold(&mut self, mut tasks: Vec<HeldTask>) {
         tasks.sort_by_key(|task| std::cmp::Reverse(task.ran_ms));
         tasks.truncate(MAX_HELD);
         self.held = fitting(tasks, MAX_HELD_BYTES.saturating_sub(self.kept.bytes()));
     }
 
-    /// The first of these partitions, as many as fit, and how many slots they used.
+    /// Takes the first of the partitions, as many as fit, and how many slots they used.
     pub(crate) fn serve(&mut self, partitions: impl Iterator<Item = String>, used: &[f64]) {
         self.partitions = fitting(partitions, MAX_PARTITIONS_BYTES);
         let used = used.iter().map(|slots| thousandths(*slots)).take(self.partitions.len());
@@ -179,7 +181,8 @@ fn thousandths(slots: f64) -> u64 {
     (slots * 1000.0).round() as u64
 }
 
-/// The first of these, as many as take this much as JSON. Measured, since what tasks say of themselves can be six times as long there.
+/// The first items, as many as fit into `most` bytes as JSON. The size is measured, since texts of tasks can
+/// become six times as long in JSON.
 fn fitting<T: Serialize>(all: impl IntoIterator<Item = T>, most: usize) -> Vec<T> {
     let mut bytes = 0;
     let fits = |one: &T| {
@@ -189,44 +192,44 @@ fn fitting<T: Serialize>(all: impl IntoIterator<Item = T>, most: usize) -> Vec<T
     all.into_iter().take_while(fits).collect()
 }
 
-/// A worker as its entry shows it.
+/// A worker as its entry describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerInfo {
-    /// Its name.
+    /// The name of the worker.
     pub name: String,
-    /// The machine.
+    /// The machine that it runs on.
     pub host: String,
-    /// The application that it works for, if it said so.
+    /// The application that it belongs to, if it named one.
     pub application: Option<String>,
-    /// The number of its process there.
+    /// Its process id on that machine.
     pub pid: u32,
     /// The release of this library that it runs.
     pub version: String,
-    /// How it is.
+    /// Its state.
     pub state: WorkerState,
-    /// What it serves; the first of them, if they are many thousand bytes.
+    /// The partitions that it serves; only the first ones if the names take many thousand bytes.
     pub partitions: Vec<String>,
     /// How many tasks it runs at once.
     pub slots: usize,
-    /// How many slots are taken.
+    /// How many slots are occupied.
     pub running: usize,
-    /// Tasks it runs, at most 512 of them.
+    /// The tasks that it runs, at most 512 of them.
     pub held: Vec<HeldTask>,
-    /// Resident memory of its process, in bytes, where that is known.
+    /// The resident memory of its process, in bytes, if that is known.
     pub memory_bytes: Option<u64>,
-    /// For how long its process had run at its last beat.
+    /// How long its process had run at its last beat.
     #[serde(skip)]
     pub up: Duration,
-    /// When it was heard of last, by the server's clock.
+    /// When it was last heard of, by the server's clock.
     #[serde(skip)]
     pub seen_at: SystemTime,
-    /// Until when that counts, by the server's clock: then it is taken for dead.
+    /// Until when that is valid, by the server's clock: from then on the worker is considered dead.
     #[serde(skip)]
     pub valid_until: SystemTime,
-    /// An order that it has not yet heard.
+    /// An order that it has not received yet.
     pub order: Option<Order>,
-    /// Tasks that it is to cancel and has not yet heard of.
+    /// Tasks that it should cancel, if it has not been told about them yet.
     pub cancel: Vec<MessageId>,
     #[serde(skip)]
     pub(crate) session: String,
@@ -235,7 +238,7 @@ pub struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    /// Whether it is taken for dead at this time of the server.
+    /// Returns whether the worker is considered dead, at this time of the server.
     #[must_use]
     pub fn is_lost(&self, now: SystemTime) -> bool {
         self.valid_until <= now

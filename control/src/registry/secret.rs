@@ -1,11 +1,11 @@
-//! The secrets of workers for which somebody else speaks.
+//! The secrets of workers that somebody else reports on.
 
 use sha2::{Digest as _, Sha256};
 
 use super::host::EXTERNAL;
 use super::record::WorkerInfo;
 
-/// What the store knows of a secret. Whoever reads the store cannot speak for the worker.
+/// What the store knows about a secret. Whoever reads the store cannot speak for the worker.
 pub(super) fn hashed(session: &str) -> String {
     let digest = Sha256::digest(session.as_bytes());
     let hex: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Removing workers that are silent, and telling what they held.
+//! Removing silent workers, and recording what they held.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,25 +12,26 @@ use super::{MAX_WORKERS, Registry, WORKERS, key_of, name_of};
 use crate::entry::{FORMAT, decode, encode, version_of};
 
 const LOST: &str = "lost/";
-/// For how long it is told which workers were lost.
+/// How long lost workers are remembered.
 const TOLD_FOR: Duration = Duration::from_hours(1);
 
-/// A worker that was silent for too long, and what it held then. The leases of these tasks end by themselves; then others run them.
+/// A worker that was silent for too long, and the tasks that it held then. The leases of these tasks end, and
+/// then other workers run them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LostWorker {
     format: u32,
-    /// Its name.
+    /// The name of the worker.
     pub name: String,
-    /// The machine.
+    /// The machine that it ran on.
     pub host: String,
-    /// The number of its process there.
+    /// Its process id on that machine.
     pub pid: u32,
-    /// What it ran when it was heard of last, at most 512 tasks.
+    /// The tasks that it ran when it was last heard of, at most 512.
     pub held: Vec<HeldTask>,
-    /// How many it ran.
+    /// How many tasks it ran.
     pub running: usize,
-    /// When it was heard of last, in milliseconds of Unix time by the server's clock.
+    /// When it was last heard of, in milliseconds of Unix time by the server's clock.
     pub seen_ms: u64,
 }
 
@@ -48,27 +49,28 @@ impl LostWorker {
     }
 }
 
-/// What a look through one page of entries came to.
+/// The result of a look through one page of entries.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// Those that this look has removed.
+    /// The workers that this look has removed.
     pub(super) lost: Vec<LostWorker>,
-    /// How many others live.
+    /// How many other workers are alive.
     pub(super) living: usize,
-    /// In how long the first of them will have been silent for too long.
+    /// How long it takes until the first of them will have been silent for too long.
     pub(super) first_lapse: Option<Duration>,
-    /// What those use.
+    /// The slots that those use.
     pub(super) elsewhere: Elsewhere,
-    /// After which entry the next page begins; `None`: from the beginning.
+    /// The entry after which the next page begins; `None` if it begins at the start.
     pub(super) next: Option<Key>,
 }
 
 impl Registry {
-    /// Removes the workers that have been silent for longer than their beats count, and returns those that this call removed: of several that sweep at
-    /// once, one returns each. Members do this by themselves now and then.
+    /// Removes the workers that have been silent for longer than their beats are valid, and returns those
+    /// that this call removed: if several callers sweep at the same time, only one of them returns each
+    /// worker. Members do this by themselves now and then.
     ///
     /// # Errors
-    /// The server's. What was removed before is in [`lost`](Self::lost).
+    /// Errors of the server. Workers removed before the error are in [`lost`](Self::lost).
     pub async fn sweep(&self) -> Result<Vec<LostWorker>> {
         let (mut lost, mut after) = (Vec::new(), None);
         for _ in 0..MAX_WORKERS.div_ceil(MAX_CONTROL_CHANGES) {
@@ -82,7 +84,7 @@ impl Registry {
         Ok(lost)
     }
 
-    /// The same with one page of entries, from that after `after`. The entry at `own` is left alone.
+    /// Like [`sweep`](Self::sweep), for the page of entries after `after`. The entry at `own` is left alone.
     pub(super) async fn sweep_page(&self, after: Option<Key>, own: Option<&Key>) -> Result<Seen> {
         let found = self.store.list(WORKERS, Page::of(MAX_CONTROL_CHANGES).after(after)).await?;
         let is_last = found.value.len() < MAX_CONTROL_CHANGES;
@@ -101,7 +103,7 @@ impl Registry {
                     add(&mut seen.elsewhere, &worker);
                     seen.first_lapse = Some(seen.first_lapse.map_or(left, |first| first.min(left)));
                 }
-                // A name that no worker can have was put there by somebody else.
+                // A name that no worker can have was written by somebody else.
                 _ if key_of(name).is_err() => {}
                 _ => seen.lost.extend(self.bury(entry, &worker).await?),
             }
@@ -109,7 +111,8 @@ impl Registry {
         Ok(seen)
     }
 
-    /// Lets the last beat of a worker count from now on, unless it has been heard of since. Returns until when it does.
+    /// Makes the last beat of a worker count from now on, unless the worker has been heard of since. Returns
+    /// until when it is valid.
     async fn count_from_now(&self, entry: &Entry, now: SystemTime) -> Result<SystemTime> {
         let mut record: Record = decode(entry)?;
         record.seen_ms = Some(millis(now));
@@ -118,10 +121,11 @@ impl Registry {
         Ok(now.checked_add(Duration::from_millis(record.valid_ms)).unwrap_or(now))
     }
 
-    /// The workers that were lost within the last hour, as far as they can be read; the latest first.
+    /// Returns the workers that were lost within the last hour and whose entries can be read, the latest
+    /// first.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn lost(&self) -> Result<Vec<LostWorker>> {
         let found = self.store.list_all(LOST, MAX_WORKERS).await?.value;
         let mut lost: Vec<LostWorker> = found.iter().filter_map(|entry| decode(entry).ok()).collect();
@@ -129,11 +133,12 @@ impl Registry {
         Ok(lost)
     }
 
-    /// Removes one, unless it has been heard of since or somebody else did. What it held is noted before, so that no crash in between hides it. Whoever
-    /// notes it is the one who returns it: a note is known by its version, also if the call was repeated because its answer was lost.
+    /// Removes a worker, unless it has been heard of since or somebody else removed it. What it held is noted
+    /// before, so that a crash in between does not hide it. Whoever writes the note returns the worker: a
+    /// note is recognized by its version, even if the call was repeated because its response was lost.
     pub(super) async fn bury(&self, entry: &Entry, worker: &WorkerInfo) -> Result<Option<LostWorker>> {
         let lost = LostWorker::of(worker);
-        // The version of its last beat is never that of another one's.
+        // The version of its last beat is never that of another worker.
         let note = Key::new(format!("{LOST}{:016x}/{}", entry.version.get(), worker.name))?;
         let told = Change::put(note.clone(), Expect::Absent, encode(&lost)?).with_ttl(TOLD_FOR);
         let untold = Change::delete(note, Expect::Version(version_of(&told)));
@@ -157,14 +162,16 @@ impl Registry {
     }
 }
 
-/// Whether its last beat is of a time that is yet to come: then the server's clock was put back, and one that is dead would count until that time.
+/// Whether its last beat has a time in the future. Then the server's clock was put back, and a dead worker
+/// would be valid until that time.
 fn is_of_later(worker: &WorkerInfo, now: SystemTime) -> bool {
     let valid = worker.valid_until.duration_since(worker.seen_at).unwrap_or_default();
     now.checked_add(valid).is_some_and(|latest| worker.seen_at > latest)
 }
 
-/// Whether the entry that was to be removed is there and of this worker: it has been heard of since, or something was said to it. One of another session is
-/// its successor's, and it itself is gone.
+/// Whether the entry that should have been removed is there and belongs to this worker: then the worker has
+/// been heard of since, or something was written for it. An entry of another session belongs to a successor,
+/// and this worker is gone.
 fn is_still(worker: &WorkerInfo, removed: &Applied) -> bool {
     let Applied::Conflict(Some(entry)) = removed else { return false };
     WorkerInfo::of(&worker.name, entry).is_ok_and(|there| there.session == worker.session)

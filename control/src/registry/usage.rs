@@ -1,4 +1,4 @@
-//! How many slots each partition uses, so that workers share them fairly over all processes.
+//! How many slots each partition uses, so that workers share them fairly across all processes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use anyqueue_worker::{SlotUsage, Worker};
 
 use super::record::WorkerInfo;
 
-/// Slots that others use on average, by partition.
+/// The slots that others use on average, by partition.
 pub(super) type Elsewhere = HashMap<String, f64>;
 
-/// What the partitions of a worker use.
+/// The slots that the partitions of a worker use.
 #[derive(Debug)]
 pub(super) struct Usage {
     at: Instant,
@@ -23,7 +23,7 @@ impl Usage {
         Self { at: now, total: worker.slot_time(), here: Vec::new() }
     }
 
-    /// Measures from the last time until now.
+    /// Measures the time since the last call.
     pub(super) fn measure(&mut self, worker: &Worker, now: Instant) {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         if elapsed <= 0.0 {
@@ -40,7 +40,7 @@ impl Usage {
         &self.here
     }
 
-    /// The same beside what others use.
+    /// The slots that each partition uses here, and those that others use.
     pub(super) fn beside(&self, worker: &Worker, elsewhere: &Elsewhere) -> Vec<SlotUsage> {
         let here = self.here.iter().copied().chain(std::iter::repeat(0.0));
         let usage = |(partition, here): (&anyqueue::PartitionId, f64)| {

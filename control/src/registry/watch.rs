@@ -1,4 +1,4 @@
-//! When it is looked for the dead.
+//! When to look for dead workers.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,16 @@ use super::Registry;
 use super::sweep::Seen;
 use super::usage::Elsewhere;
 
-/// How many living workers look as often as each alone would. Of more, each looks less often, so that the store is not asked more the more there are.
+/// How many living workers look as often as one alone would. If there are more, each looks less often, so
+/// that the load on the store does not grow with their number.
 const WATCHERS: f64 = 8.0;
-/// How long a look may take of somebody who has nothing else to do.
+/// How long a look may take if the caller has nothing else to do.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
-/// How often one page is tried in a row. Then the round begins anew: what cannot be looked at is not to keep others from being looked at.
+/// How often one page is tried in a row. Then the round starts over: a page that cannot be read must not keep
+/// the others from being read.
 const TRIES: u32 = 3;
 
-/// Where somebody looks next, and when.
+/// Where to look next, and when.
 #[derive(Debug)]
 pub(super) struct Watch {
     at: Instant,
@@ -24,22 +26,23 @@ pub(super) struct Watch {
     /// How often the next page was tried.
     tries: u32,
     valid_for: Duration,
-    /// What the workers of the pages so far use.
+    /// What the workers on the pages so far use.
     elsewhere: Elsewhere,
 }
 
 /// How far a look has come.
 #[derive(Debug)]
 pub(super) enum Looked {
-    /// The round goes on.
+    /// The round continues.
     Page,
-    /// It was the last page of a round: so much do all others use.
+    /// This was the last page of a round: this is how much all others use.
     Round(Elsewhere),
 }
 
 impl Registry {
-    /// Looks for workers that are silent, and removes them, until it is dropped: members do that among themselves, and those who [admit](Self::admit) others
-    /// do it for them. At least once in `every`, if few workers live; what fails, the next look makes up for.
+    /// Looks for workers that are silent, and removes them, until the future is dropped. Members do this
+    /// among themselves; a service that [admits](Self::admit) workers does it for them. It looks at least
+    /// once per `every` if few workers are alive; the next look makes up for one that fails.
     pub async fn watch(&self, clock: &Clock, every: Duration) {
         let mut watch = Watch::new(clock.now(), every);
         loop {
@@ -51,7 +54,8 @@ impl Registry {
 }
 
 impl Watch {
-    /// Begins somewhere within the time that a beat counts: members that start together do not look together.
+    /// Begins at a random moment within the validity of a beat, so that members that start together do not
+    /// look together.
     pub(super) fn new(now: Instant, valid_for: Duration) -> Self {
         Self {
             at: now + valid_for.mul_f64(fastrand::f64()),
@@ -62,7 +66,8 @@ impl Watch {
         }
     }
 
-    /// Looks through one page, if it is time to. One that fails, or is dropped, is tried again with the next look: so a round of many pages ends, too.
+    /// Looks through one page, if it is time to. A page that fails, or whose look is dropped, is tried again
+    /// with the next look, so that a round of many pages ends too.
     pub(super) async fn look(
         &mut self,
         registry: &Registry,
@@ -91,7 +96,7 @@ impl Watch {
         Some(if is_last { Looked::Round(std::mem::take(&mut self.elsewhere)) } else { Looked::Page })
     }
 
-    /// Until the first of those seen will have been silent for too long, if it stays silent.
+    /// The time until the first of the workers seen will have been silent for too long, if it stays silent.
     fn until_next(&self, seen: &Seen) -> Duration {
         let first = seen.first_lapse.unwrap_or(self.valid_for).min(self.valid_for);
         #[allow(clippy::cast_precision_loss, reason = "a page has at most 100 entries")]
@@ -99,7 +104,7 @@ impl Watch {
         if crowd <= 1.0 {
             return first;
         }
-        // By chance, or all would look at once and then nobody for long.
+        // At random: otherwise all would look at once, and then nobody for a long time.
         first.mul_f64(crowd * (0.5 + fastrand::f64())).min(self.valid_for.saturating_mul(2))
     }
 }

@@ -1,10 +1,10 @@
-//! How long it is before a failed process is started anew.
+//! How long a failed process pauses before it is restarted.
 
 use std::time::Duration;
 
 use super::options::SupervisorOptions;
 
-/// How much of a pause is left to chance, so that processes that failed together do not all begin together.
+/// How much of a pause is random, so that processes that failed together do not all restart together.
 const CHANCE: f64 = 0.2;
 
 /// The pauses of one process.

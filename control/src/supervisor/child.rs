@@ -12,7 +12,7 @@ use super::events::Event;
 use super::options::RECYCLE_EXIT_CODE;
 use super::shared::{Place, Shared, Stage};
 
-/// How long a killed process may take to be gone: only the system can keep it.
+/// How long a killed process may take to be gone: only the operating system can delay that.
 const BURIAL: Duration = Duration::from_secs(5);
 
 /// How a process ended.
@@ -23,13 +23,14 @@ pub(super) enum Exit {
     Failed(String),
 }
 
-/// A process that runs, and the pipe that closes when this one ends. `Child::wait` would close it, were it left with the child.
+/// A running process, and the pipe that closes when this process ends. If the pipe were left in the child,
+/// `Child::wait` would close it.
 struct Life {
     child: Child,
     _pipe: Option<ChildStdin>,
 }
 
-/// Starts a process and waits for its end, which a shutdown or a hang brings about.
+/// Starts a process and waits for its end, which a shutdown or a hang may cause.
 pub(super) async fn live(shared: &Shared, place: &Place) -> Exit {
     let mut life = match start(shared, &place.name) {
         Ok(life) => life,
@@ -43,14 +44,15 @@ pub(super) async fn live(shared: &Shared, place: &Place) -> Exit {
 
 fn start(shared: &Shared, name: &str) -> io::Result<Life> {
     let mut command = (shared.command)(name);
-    // In a group of its own: what the terminal sends is passed on by the supervisor, and would else arrive twice.
+    // In a group of its own: the supervisor passes on the terminal's signals, which would otherwise arrive
+    // twice.
     command.stdin(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
     let pipe = child.stdin.take();
     Ok(Life { child, _pipe: pipe })
 }
 
-/// Notes a start; returns the number of the life.
+/// Notes a start. Returns the number of the life.
 fn began(shared: &Shared, place: &Place, pid: Option<u32>) -> u64 {
     let pid = pid.unwrap_or_default();
     let number = {
@@ -92,7 +94,7 @@ impl Life {
         }
     }
 
-    /// It has not been waited for, so its number is still its own.
+    /// The process has not been waited for, so its process id is still its own.
     fn terminate(&self) {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = id.and_then(rustix::process::Pid::from_raw) {
@@ -108,7 +110,7 @@ impl Life {
     }
 }
 
-/// Ends when this life is to end because it hangs.
+/// Returns when this life has to end because the process hangs.
 async fn told_to_die(hung: &mut watch::Receiver<u64>, number: u64) {
     if hung.wait_for(|life| *life == number).await.is_err() {
         std::future::pending::<()>().await;

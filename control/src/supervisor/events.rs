@@ -1,4 +1,4 @@
-//! What a supervisor tells of.
+//! What a supervisor reports.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,43 +7,44 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It was started.
+    /// The process was started.
     Started {
         /// Its name.
         name: String,
-        /// The number of the process.
+        /// Its process id.
         pid: u32,
     },
-    /// It has ended with 0, and is not started anew.
+    /// The process has ended with 0, and is not restarted.
     Done {
         /// Its name.
         name: String,
     },
-    /// It asked to be started anew.
+    /// The process asked to be restarted.
     Recycled {
         /// Its name.
         name: String,
     },
-    /// It failed.
+    /// The process failed.
     Failed {
         /// Its name.
         name: String,
-        /// How, in words.
+        /// How it failed, in words.
         how: String,
-        /// When it is started anew.
+        /// How long until it is restarted.
         pause: Duration,
     },
-    /// Its beats are missing: it is killed.
+    /// The beats of the process are missing: it is killed.
     Hung {
         /// Its name.
         name: String,
     },
-    /// It did not end within the grace: it is killed.
+    /// The process did not end within the grace: it is killed.
     Killed {
         /// Its name.
         name: String,
     },
-    /// Whether it hangs cannot be told, since the registry fails. Told once, until it answers again.
+    /// Nobody can tell whether processes hang, because the registry fails. Reported once, until the registry
+    /// responds again.
     Blind {
         /// Why.
         why: String,
@@ -75,11 +76,11 @@ impl fmt::Display for Event {
 pub struct Report {
     /// How often a process was started.
     pub started: u64,
-    /// How often one asked to be started anew.
+    /// How often a process asked to be restarted.
     pub recycled: u64,
-    /// How often one failed, including those that hung.
+    /// How often a process failed, including those that hung.
     pub failed: u64,
-    /// How often one hung.
+    /// How often a process hung.
     pub hung: u64,
     /// How many did not end within the grace of the shutdown.
     pub killed: u64,

@@ -1,16 +1,17 @@
-//! Processes that are started, watched, and replaced when they end or hang.
+//! Starts processes, watches them, and replaces them when they end or hang.
 //!
 //! A [`Supervisor`] keeps one process for each of its names. What an exit means:
 //!
-//! | it ended | then |
+//! | how it ended | what follows |
 //! |---|---|
-//! | with 0 | it is done, as after [`Order::Stop`](crate::registry::Order::Stop), and is not started anew |
-//! | with [`RECYCLE_EXIT_CODE`] | it is started anew at once: it was recycled, or has reached a limit of its own |
-//! | in any other way | it has failed: it is started anew after a pause that doubles |
+//! | with 0 | it is done, as after [`Order::Stop`](crate::registry::Order::Stop), and is not restarted |
+//! | with [`RECYCLE_EXIT_CODE`] | it is restarted at once: it was recycled, or has reached a limit of its own |
+//! | in any other way | it has failed: it is restarted after a pause that doubles |
 //! | not, but its beats in the [registry](crate::registry) are missing | it hangs: it is killed, and has failed |
 //!
-//! No process outlives its supervisor for long, even one that is killed: each has a pipe for its standard input that closes then. It waits for that with
-//! [`supervisor_ended`], and ends in order.
+//! No process outlives its supervisor for long, even if the supervisor is killed: the standard input of each
+//! process is a pipe that closes then. The process waits for that with [`supervisor_ended`], and ends in an
+//! orderly way.
 
 mod backoff;
 mod child;
@@ -38,10 +39,11 @@ pub use orphan::supervisor_ended;
 use crate::registry::Registry;
 use shared::{Shared, Stage};
 
-/// Processes that one supervisor keeps at most.
+/// The largest number of processes that one supervisor keeps.
 pub const MAX_PROCESSES: usize = 1000;
 
-/// Keeps a process for each of several names. Cheap to clone: all clones are the same supervisor, so that one can end what another runs.
+/// Keeps a process for each of several names. Cheap to clone: all clones are the same supervisor, so that one
+/// can end what another one runs.
 ///
 /// ```no_run
 /// # async fn supervise() -> anyqueue::Result<()> {
@@ -63,11 +65,13 @@ pub const MAX_PROCESSES: usize = 1000;
 pub struct Supervisor(Arc<Shared>);
 
 impl Supervisor {
-    /// Makes a supervisor, which starts nothing yet. `command` makes the command for a name, each time that its process is started. Standard input and the
-    /// process group of the command are the supervisor's to set: signals of a terminal reach the supervisor alone, which passes them on.
+    /// Makes a supervisor, which starts nothing yet. `command` makes the command for a name, each time that
+    /// its process is started. The supervisor sets the standard input and the process group of the command:
+    /// signals of a terminal reach only the supervisor, which passes them on.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) without a name, with more than [`MAX_PROCESSES`], with the same one twice, and for options that do not fit.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) without a name, with more than [`MAX_PROCESSES`], with the
+    /// same name twice, and for options that do not fit together.
     pub fn new(
         names: impl IntoIterator<Item = String>,
         command: impl Fn(&str) -> Command + Send + Sync + 'static,
@@ -86,22 +90,25 @@ impl Supervisor {
         Ok(Self(Arc::new(Shared::new(names, Box::new(command), options))))
     }
 
-    /// Tells of each thing that happens, as it happens; it must not block.
+    /// Sets a function that is called for each event, when it happens; it must not block.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if the supervisor was cloned already.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the supervisor has been cloned already.
     pub fn on_event(mut self, tell: impl Fn(&Event) + Send + Sync + 'static) -> Result<Self> {
         self.only_one()?.tell = Some(Box::new(tell));
         Ok(self)
     }
 
-    /// Looks for the processes among the workers of a registry, under the same names, and kills those whose beats are missing though they had come.
+    /// Looks for the processes among the workers of a registry, under the same names, and kills those whose
+    /// beats are missing: after a first beat, or if there is none within
+    /// [`start_within`](SupervisorOptions::start_within).
     ///
-    /// Three looks in a row must find a beat missing, and the store must take what the supervisor writes itself: a store that takes no writes makes all
-    /// workers silent, and is no reason to kill one.
+    /// A process is killed only if three looks in a row find its beat missing, and the store accepts what the
+    /// supervisor itself writes: a store that accepts no writes makes all workers silent, which is no reason
+    /// to kill one.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if the supervisor was cloned already.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the supervisor has been cloned already.
     pub fn watching(mut self, registry: Registry) -> Result<Self> {
         self.only_one()?.registry = Some(registry);
         Ok(self)
@@ -112,15 +119,17 @@ impl Supervisor {
             .ok_or_else(|| Error::invalid("this supervisor was cloned: set it up before that"))
     }
 
-    /// Runs until SIGTERM or SIGINT, then [shuts down](Self::shutdown); on a second one it [hurries](Self::shutdown_now). Also ends when each process is
-    /// done.
+    /// Runs until SIGTERM or SIGINT, then [shuts down](Self::shutdown); on a second signal it
+    /// [hurries](Self::shutdown_now). It also ends when every process is done.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if every process failed [too often](SupervisorOptions::most_failures) in a row; if signals cannot be listened to;
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if it has run before.
+    /// [`Unavailable`](ErrorKind::Unavailable) if every process failed [too
+    /// often](SupervisorOptions::most_failures) in a row; if the process cannot listen to signals;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if this supervisor has run before.
     ///
     /// # Cancellation
-    /// Dropping the future closes the pipes of all processes, which ends those that [look](supervisor_ended).
+    /// Dropping the future closes the pipes of all processes, which ends those that [watch for
+    /// it](supervisor_ended).
     pub async fn run(&self) -> Result<Report> {
         let mut work = pin!(self.work());
         tokio::select! { biased; end = &mut work => return end, heard = shutdown_signal() => heard.map(|()| self.shutdown())? }
@@ -141,13 +150,13 @@ impl Supervisor {
         work.await
     }
 
-    /// Sends SIGTERM to each process and starts none anew. Those that are still there after the [grace](SupervisorOptions::grace) are killed. Returns without
-    /// waiting.
+    /// Sends SIGTERM to each process and restarts none. Processes that are still there after the
+    /// [grace](SupervisorOptions::grace) are killed. Returns without waiting.
     pub fn shutdown(&self) {
         self.0.advance(Stage::Draining);
     }
 
-    /// The same, but sends SIGTERM once more: a worker then asks its tasks to stop.
+    /// Like [`shutdown`](Self::shutdown), but sends SIGTERM once more: a worker then asks its tasks to stop.
     pub fn shutdown_now(&self) {
         self.0.advance(Stage::Hurrying);
     }

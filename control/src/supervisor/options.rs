@@ -1,29 +1,31 @@
-//! What a supervisor is set to.
+//! The settings of a supervisor.
 
 use std::time::Duration;
 
 use anyqueue::{Error, Result};
 
-/// With this a process ends that is to be started anew at once.
+/// The exit code of a process that should be restarted at once.
 pub const RECYCLE_EXIT_CODE: u8 = 6;
 
 /// How a supervisor treats its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SupervisorOptions {
-    /// The pause after a first failure; it doubles with each. Default: 1 s.
+    /// The pause after the first failure; it doubles with each further one. Default: 1 s.
     pub first_pause: Duration,
     /// The longest pause. Default: 30 s.
     pub longest_pause: Duration,
-    /// A process that lived for so long begins again with the first pause. Default: 1 min.
+    /// A process that lived for this long starts over with the first pause. Default: 1 min.
     pub steady_after: Duration,
-    /// A failure counts towards giving up if the process did not live for so long. Default: 10 s.
+    /// A failure counts towards giving up if the process lived for less than this. Default: 10 s.
     pub least_life: Duration,
-    /// The supervisor gives up when every process has failed so often in a row. Default: 8, which takes about a minute and a half.
+    /// The supervisor gives up when every process has failed this often in a row. Default: 8, which takes
+    /// about a minute and a half.
     pub most_failures: u32,
-    /// How long a process may take to end after the first SIGTERM; then it is killed. Default: 1 min.
+    /// How long a process may take to end after the first SIGTERM before it is killed. Default: 1 min.
     pub grace: Duration,
-    /// From one look into the registry to the next: as often as workers beat. A process hangs whose beats three looks in a row find missing. Default: 5 s.
+    /// The time between looks into the registry, which should be the time between the workers' beats. A
+    /// process hangs if three looks in a row find its beats missing. Default: 5 s.
     pub look_every: Duration,
     /// How long a process may take until its first beat. Default: 1 min.
     pub start_within: Duration,
@@ -59,7 +61,8 @@ impl SupervisorOptions {
         self
     }
 
-    /// Sets [`most_failures`](Self::most_failures), of processes that live for less than [`least_life`](Self::least_life).
+    /// Sets [`most_failures`](Self::most_failures), of processes that live for less than
+    /// [`least_life`](Self::least_life).
     #[must_use]
     pub const fn with_most_failures(mut self, failures: u32, least_life: Duration) -> Self {
         (self.most_failures, self.least_life) = (failures, least_life);

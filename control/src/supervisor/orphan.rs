@@ -4,8 +4,9 @@ use std::io;
 
 use tokio::sync::oneshot;
 
-/// Ends when the supervisor of this process has ended, however it did: then its end of this process's standard input is closed. For processes that a
-/// [`Supervisor`](super::Supervisor) has started; elsewhere it waits for the end of standard input, and discards what comes from there.
+/// Waits until the supervisor of this process has ended, in whatever way: then its end of this process's
+/// standard input is closed. This is for processes that a [`Supervisor`](super::Supervisor) has started. In
+/// others it waits for the end of standard input, and discards everything read from it.
 ///
 /// ```no_run
 /// # async fn run(worker: anyqueue_worker::Worker) -> anyqueue::Result<()> {
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 /// Dropping the future leaves a thread that reads standard input.
 pub async fn supervisor_ended() {
     let (ended, wait) = oneshot::channel();
-    // On a thread of its own, since reading standard input blocks, and must keep no runtime from ending.
+    // On a thread of its own, since reading standard input blocks, and must not keep a runtime from ending.
     let read = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink()); // what cannot be read has ended too
         let _ = ended.send(()); // nobody may wait any more

@@ -1,4 +1,4 @@
-//! One process after the other, under one name.
+//! The processes that run under one name, one after the other.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn count_failure(shared: &Shared, place: &Place, lived: Duration) {
     state.failures = if lived < shared.options.least_life { state.failures.saturating_add(1) } else { 0 };
 }
 
-/// Waits, unless the supervisor is to end.
+/// Waits, unless the supervisor is ending.
 async fn rest(shared: &Shared, pause: Duration) {
     let mut stage = shared.stage.subscribe();
     tokio::select! {

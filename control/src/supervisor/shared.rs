@@ -1,4 +1,4 @@
-//! What the parts of a supervisor share. It knows none of them.
+//! What the parts of a supervisor share. It knows none of these parts.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -12,13 +12,13 @@ use super::events::{Event, Report};
 use super::options::SupervisorOptions;
 use crate::registry::Registry;
 
-/// How far the run has come.
+/// The stage of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Running,
-    /// Each process was sent SIGTERM.
+    /// SIGTERM was sent to each process.
     Draining,
-    /// Each was sent another.
+    /// SIGTERM was sent to each process once more.
     Hurrying,
 }
 
@@ -38,25 +38,25 @@ pub(super) struct Shared {
     gave_up: Mutex<Option<String>>,
 }
 
-/// The place of one process after the other.
+/// The place of the processes that run under one name, one after the other.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) name: String,
     state: Mutex<PlaceState>,
-    /// The life that is to end because it hangs.
+    /// The life that has to end because its process hangs.
     pub(super) hung: watch::Sender<u64>,
 }
 
-/// What is known of a place.
+/// What is known about a place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PlaceState {
     /// Counts its processes, from 1.
     pub(super) life: u64,
     /// The process that runs now, and since when.
     pub(super) running: Option<(u32, Instant)>,
-    /// Failures in a row after short lives.
+    /// How many lives in a row were short and ended with a failure.
     pub(super) failures: u32,
-    /// Nothing is started here any more.
+    /// Whether nothing is started here any more.
     pub(super) is_done: bool,
 }
 
@@ -95,7 +95,7 @@ impl Shared {
         *self.stage.borrow() > Stage::Running
     }
 
-    /// Counts and tells.
+    /// Counts an event and reports it.
     pub(super) fn note(&self, event: &Event) {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).count(event);
         tracing::info!("{event}");

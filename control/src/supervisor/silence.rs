@@ -1,4 +1,4 @@
-//! Looks for processes that live and give no sign of it.
+//! Looks for processes that are alive but silent.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,12 +13,13 @@ use super::shared::{Place, PlaceState, Shared};
 use crate::entry::{FORMAT, encode};
 use crate::registry::{Registry, WorkerInfo, key_of};
 
-/// How many looks in a row must find a beat missing: after the machine slept, or its clock was set, all are missing for one.
+/// How many looks in a row must find a beat missing: after the machine slept, or its clock was set, one look
+/// finds all of them missing.
 const LOOKS: u32 = 3;
 /// How long the supervisor's own entry stays.
 const OWN_TTL: Duration = Duration::from_mins(5);
 
-/// What the supervisor writes, to see whether the store takes it.
+/// What the supervisor writes to see whether the store accepts writes.
 #[derive(Serialize)]
 struct Own {
     format: u32,
@@ -28,11 +29,11 @@ struct Own {
 /// What was seen of one place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Which of its processes.
+    /// Which of its processes this is about.
     life: u64,
-    /// It has beaten.
+    /// Whether the process has sent a beat.
     has_beaten: bool,
-    /// Looks in a row that found it silent.
+    /// How many looks in a row found it silent.
     silent: u32,
 }
 
@@ -43,7 +44,7 @@ pub(super) async fn watch(shared: &Shared, registry: &Registry) -> Infallible {
     let (mut is_blind, mut last) = (false, Instant::now());
     loop {
         tokio::time::sleep(shared.options.look_every).await;
-        // Who slept for long knows nothing of what the others did meanwhile.
+        // A supervisor that slept for long does not know what the others did in the meantime.
         if last.elapsed() > shared.options.look_every.saturating_mul(LOOKS) {
             seen.fill(Seen::default());
         }
@@ -68,10 +69,10 @@ fn own_key() -> Result<Key> {
     Key::new(format!("supervisor/{}", uuid::Uuid::new_v4()))
 }
 
-/// What a look found of a place: nothing, or the number of the process whose beats count.
+/// What a look found in a place: nothing, or the id of the process whose beats are valid.
 type Beat = Option<u32>;
 
-/// Writes, and then reads the entries of all places. Silence counts for nothing in a store that takes no writes.
+/// Writes, and then reads the entries of all places. Silence means nothing in a store that accepts no writes.
 async fn look(registry: &Registry, own: Result<&Key, &Error>, places: &[Place]) -> Result<Vec<Beat>> {
     let store = registry.store();
     prove_writable(store, own.map_err(Error::clone)?).await?;
@@ -82,7 +83,7 @@ async fn look(registry: &Registry, own: Result<&Key, &Error>, places: &[Place]) 
         let entries = some.iter().zip(found.value);
         beats.extend(entries.map(|(place, entry)| {
             let worker = WorkerInfo::of(&place.name, &entry?);
-            // What a newer release wrote is a beat too.
+            // An entry of a newer release is a beat too.
             let Ok(worker) = worker else { return Some(0) };
             (!worker.is_lost(found.now)).then_some(worker.pid)
         }));
@@ -96,7 +97,7 @@ async fn prove_writable(store: &ControlStore, own: &Key) -> Result<()> {
     Ok(())
 }
 
-/// Counts what was found, and has those killed that are silent for too long.
+/// Counts what was found, and has processes killed that are silent for too long.
 fn judge(shared: &Shared, seen: &mut [Seen], beats: &[Beat]) {
     for ((place, seen), beat) in shared.places.iter().zip(seen).zip(beats) {
         let state = *place.state();
@@ -107,7 +108,7 @@ fn judge(shared: &Shared, seen: &mut [Seen], beats: &[Beat]) {
 }
 
 impl Seen {
-    /// Takes up what a look found; returns how many in a row have found silence.
+    /// Takes up what a look found. Returns how many looks in a row found silence.
     fn follow(&mut self, state: &PlaceState, beat: Beat, start_within: Duration) -> u32 {
         let Some((pid, since)) = state.running else { return 0 };
         if self.life != state.life {

@@ -1,7 +1,9 @@
-//! Certificates that stand for tokens: whoever shows one to a service is whoever shows the token.
+//! Certificates that stand for tokens: a client that shows such a certificate to a service is treated as if
+//! it had shown the token.
 //!
-//! Each is one entry of the store, `certificate/<fingerprint>`, with the name and the digest of its token. The token's entry knows nothing of it, and is what
-//! says whether it counts: one that is deleted, or created anew under its name, has no certificates.
+//! Each certificate is one entry of the store, `certificate/<fingerprint>`, with the name and the digest of
+//! its token. The token's entry does not know its certificates, but it decides whether they are valid: a
+//! token that was deleted, or created again under the same name, has no certificates.
 
 use std::time::SystemTime;
 
@@ -14,11 +16,11 @@ use super::record::Record;
 use super::{Fingerprint, TokenInfo, Tokens};
 use crate::entry::{FORMAT, decode, encode, unchanged};
 
-/// What the keys of all bindings begin with.
+/// The prefix of the keys of all bindings.
 const CERTIFICATES: &str = "certificate/";
-/// The most certificates in one store.
+/// The largest number of certificates in one store.
 pub const MAX_CERTIFICATES: usize = 1_000;
-/// Several who bind some at once may make a few more.
+/// Clients that bind certificates at the same time may exceed the limit a little.
 const MAX_LISTED: usize = 2 * MAX_CERTIFICATES;
 
 /// What the entry of a certificate holds.
@@ -26,30 +28,33 @@ const MAX_LISTED: usize = 2 * MAX_CERTIFICATES;
 struct Binding {
     format: u32,
     token: String,
-    /// The digest of the token, which tells it from a later one of its name.
+    /// The digest of the token, which distinguishes it from a later token of the same name.
     sha256: String,
 }
 
-/// What came of binding a certificate.
+/// The result of binding a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Bound {
-    /// It stands for the token, also if it did before.
+    /// The certificate stands for the token, as it may have done before.
     Done,
     /// There is no such token.
     NoToken,
-    /// The token's time is over, so that it would stand for nobody: create another one, of this name once that is deleted, and bind it to that.
+    /// The token has expired, so the certificate would stand for nobody. Delete the token, create another one
+    /// of this name, and bind the certificate to that.
     Expired,
-    /// It stands for another token, of this name: unbind it first.
+    /// The certificate stands for the token of this other name: unbind it first.
     Taken(String),
 }
 
 impl Tokens {
-    /// Has a certificate stand for a token, besides those that do already: for as long as the token counts, and until it is [unbound](Self::unbind).
+    /// Makes a certificate stand for a token, in addition to any other certificates: for as long as the token
+    /// is valid, and until the certificate is [unbound](Self::unbind).
     ///
     /// # Errors
-    /// [`Full`](ErrorKind::Full) if there are [`MAX_CERTIFICATES`] that stand for tokens which count, [`Unavailable`](ErrorKind::Unavailable) if somebody else binds it at the same time, or the
-    /// server's.
+    /// [`Full`](ErrorKind::Full) if there are [`MAX_CERTIFICATES`] that stand for valid tokens,
+    /// [`Unavailable`](ErrorKind::Unavailable) if somebody else binds it at the same time, or an error of the
+    /// server.
     pub async fn bind(&self, name: &str, certificate: &Fingerprint) -> Result<Bound> {
         let key = binding_key(certificate)?;
         let found = self.store.get(&key_of(name)?).await?;
@@ -59,7 +64,7 @@ impl Tokens {
             return Ok(Bound::Expired);
         }
         let there = self.store.get(&key).await?.value;
-        // One that cannot be read stands for nobody.
+        // A certificate whose entry cannot be read stands for nobody.
         match self.token_of(there.as_ref()).await {
             Ok(Some(bound)) if bound.name != name => return Ok(Bound::Taken(bound.name)),
             Ok(Some(_)) => return Ok(Bound::Done),
@@ -83,28 +88,31 @@ impl Tokens {
         }
     }
 
-    /// Has a certificate stand for nobody: services refuse it within a second. Returns whether it stood for anybody.
+    /// Makes a certificate stand for nobody. Services refuse it within a second. Returns whether it stood for
+    /// anybody.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn unbind(&self, certificate: &Fingerprint) -> Result<bool> {
         self.delete_entry(&binding_key(certificate)?).await
     }
 
-    /// The token that a certificate stands for, if that counts: asks the store twice. Whether the certificate is shown by whoever holds its key, and what its
-    /// authority says of it, is not looked at.
+    /// Returns the token that a certificate stands for, if the token is valid. Asks the store twice. It does
+    /// not check whether the client holds the key of the certificate, or what the certificate's authority
+    /// says about it.
     ///
     /// # Errors
-    /// If an entry cannot be read, or the server's.
+    /// If an entry cannot be read, or an error of the server.
     pub async fn of_certificate(&self, certificate: &Fingerprint) -> Result<Option<TokenInfo>> {
         let found = self.store.get(&binding_key(certificate)?).await?;
         self.token_of(found.value.as_ref()).await
     }
 
-    /// The certificates that stand for tokens, each with the name of its token, in the order of these names. What cannot be read is left out.
+    /// Returns the certificates that stand for tokens, each with the name of its token, in the order of these
+    /// names. Entries that cannot be read are left out.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn certificates(&self) -> Result<Vec<(String, Fingerprint)>> {
         let tokens = self.list().await?.tokens;
         let counts = |binding: &Binding| {
@@ -116,7 +124,7 @@ impl Tokens {
         Ok(all.into_iter().map(|(binding, certificate)| (binding.token, certificate)).collect())
     }
 
-    /// Deletes the bindings to a token that is deleted: they stand for nobody, but take up room.
+    /// Deletes the bindings to a deleted token: they stand for nobody, but take up room.
     pub(super) async fn unbind_all(&self, name: &str) -> Result<()> {
         for entry in self.bindings().await? {
             if read(&entry).is_some_and(|(binding, _)| binding.token == name) {
@@ -126,14 +134,15 @@ impl Tokens {
         Ok(())
     }
 
-    /// Whether one more can be bound. If not, those that stand for nobody are deleted first: their tokens have expired, are gone or others of their names. What cannot be
-    /// read is left: a newer release may know better.
+    /// Returns whether one more certificate can be bound. If there is no room, it first deletes bindings that
+    /// stand for nobody, because their tokens have expired, are gone, or were created again. Entries that
+    /// cannot be read are kept: a newer release may be able to read them.
     async fn has_room(&self) -> Result<bool> {
         let bindings = self.bindings().await?;
         if bindings.len() < MAX_CERTIFICATES {
             return Ok(true);
         }
-        // Listed later than the bindings, so that the token of each is among them.
+        // Listed after the bindings, so that the token of each binding is included.
         let tokens = self.store.list_all(TOKENS, super::MAX_LISTED).await?;
         let dead = bindings.iter().filter(|entry| {
             read(entry).is_some_and(|(binding, _)| stands_for_nobody(&binding, &tokens.value, tokens.now))
@@ -143,7 +152,7 @@ impl Tokens {
         let mut left = bindings.len();
         for some in changes.chunks(MAX_CONTROL_CHANGES) {
             let applied = self.store.apply_all(some.to_vec()).await?.value;
-            // One that is not there any more, somebody else has deleted.
+            // An entry that is no longer there was deleted by somebody else.
             left -=
                 applied.iter().filter(|one| matches!(one, Applied::Done | Applied::Conflict(None))).count();
         }
@@ -165,7 +174,7 @@ impl Tokens {
     }
 }
 
-/// Whether the token of a binding does not count, of all that there are now. In doubt, as it cannot be read, it may.
+/// Whether the token of a binding is not among the valid `tokens`. A token that cannot be read may be valid.
 fn stands_for_nobody(binding: &Binding, tokens: &[Entry], now: SystemTime) -> bool {
     let token = tokens.iter().find(|entry| name_of(&entry.key) == binding.token);
     let counts = |token: &Entry| {

@@ -1,4 +1,4 @@
-//! What a certificate is known by.
+//! The fingerprint of a certificate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,29 +6,29 @@ use std::str::FromStr;
 use anyqueue::{Error, Result};
 use sha2::{Digest as _, Sha256};
 
-/// Of SHA-256.
+/// The length of a SHA-256.
 const BYTES: usize = 32;
 
-/// The SHA-256 of a certificate in DER, as `openssl x509 -noout -fingerprint -sha256` prints it: of this certificate, and of no other of the same name. It is no
-/// secret.
+/// The SHA-256 of a certificate in DER, as `openssl x509 -noout -fingerprint -sha256` prints it. It
+/// identifies this certificate, and no other one of the same name. It is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; BYTES]);
 
 impl Fingerprint {
-    /// Of a certificate in DER.
+    /// Returns the fingerprint of a certificate in DER.
     #[must_use]
     pub fn of(der: &[u8]) -> Self {
         Self(Sha256::digest(der).into())
     }
 
-    /// Its bytes.
+    /// The bytes of the fingerprint.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 }
 
-/// 64 hexadecimal digits.
+/// Writes 64 hexadecimal digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -41,7 +41,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Reads 64 hexadecimal digits, also large ones, and with colons between the bytes.
+/// Reads 64 hexadecimal digits, in lower or upper case, with or without colons between the bytes.
 impl FromStr for Fingerprint {
     type Err = Error;
 

@@ -1,9 +1,11 @@
-//! Who may ask a service for what: tokens, of which the store keeps only a digest.
+//! Tokens, which say who may ask a service for what. The store keeps only a digest of each.
 //!
-//! Each token is one entry of the [control store](anyqueue::control), `token/<name>`. Its secret is shown once, when it is created: the entry holds the SHA-256
-//! of it, which does for 128 random bits, since nobody can try them all.
+//! Each token is one entry of the [control store](anyqueue::control), `token/<name>`. Its secret is shown
+//! once, when the token is created. The entry holds the SHA-256 of the secret, which is enough for 128 random
+//! bits, since nobody can try them all.
 //!
-//! A client's certificate can stand for a token: a service that knows by TLS who shows it takes it for the token.
+//! A client certificate can stand for a token: a service that identifies a client by TLS treats the
+//! certificate like the token.
 
 mod certificates;
 mod fingerprint;
@@ -28,9 +30,9 @@ use crate::entry::{encode, unchanged, update};
 use name::{TOKENS, key_of, name_of};
 use record::Record;
 
-/// The most tokens in one store.
+/// The largest number of tokens in one store.
 pub const MAX_TOKENS: usize = 1_000;
-/// Several who create tokens at once may make a few more.
+/// Clients that create tokens at the same time may exceed the limit a little.
 const MAX_LISTED: usize = 2 * MAX_TOKENS;
 
 /// The tokens in a control store.
@@ -39,28 +41,29 @@ pub struct Tokens {
     store: ControlStore,
 }
 
-/// All tokens, as far as their entries can be read.
+/// All tokens whose entries can be read, and the names of the others.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TokenList {
     /// In the order of their names.
     pub tokens: Vec<TokenInfo>,
-    /// The names of those whose entries cannot be read, and why. They open nothing.
+    /// The names of tokens whose entries cannot be read, and why. These tokens grant nothing.
     pub unreadable: Vec<(String, Error)>,
 }
 
 impl Tokens {
-    /// The tokens of a store.
+    /// Returns the tokens of a store.
     #[must_use]
     pub const fn new(store: ControlStore) -> Self {
         Self { store }
     }
 
-    /// Creates a token; `None` if there is one of that name. Its secret is never shown again. It counts for so long by the store's clock, or until it is deleted.
+    /// Creates a token; returns `None` if there is one of that name already. The secret is never shown again.
+    /// The token is valid for `valid_for` by the store's clock, or until it is deleted.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name, no rights or bad patterns, [`Full`](ErrorKind::Full) if there are [`MAX_TOKENS`], or the
-    /// server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name, no rights or bad patterns,
+    /// [`Full`](ErrorKind::Full) if there are [`MAX_TOKENS`], or an error of the server.
     pub async fn create(
         &self,
         name: &str,
@@ -87,10 +90,10 @@ impl Tokens {
         }
     }
 
-    /// What a token may do, if this is the text of one, and it counts: asks the store once.
+    /// Returns what a token may do, if the text is that of a valid token. Asks the store once.
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn verify(&self, text: &str) -> Result<Option<TokenInfo>> {
         let Some(secret) = Secret::parse(text) else { return Ok(None) };
         let found = self.store.get(&key_of(secret.name())?).await?;
@@ -100,10 +103,10 @@ impl Tokens {
         Ok((record.is_of(&secret) && !info.is_expired(found.now)).then_some(info))
     }
 
-    /// Whether a token that was verified still counts, if so as it is now.
+    /// Returns a token that was verified before as it is now, if it is still valid.
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn still(&self, token: &TokenInfo) -> Result<Option<TokenInfo>> {
         let found = self.store.get(&key_of(&token.name)?).await?;
         let Some(entry) = found.value else { return Ok(None) };
@@ -111,19 +114,19 @@ impl Tokens {
         Ok((info.fingerprint() == token.fingerprint() && !info.is_expired(found.now)).then_some(info))
     }
 
-    /// One token.
+    /// Returns one token.
     ///
     /// # Errors
-    /// If its entry cannot be read, or the server's.
+    /// If its entry cannot be read, or an error of the server.
     pub async fn get(&self, name: &str) -> Result<Option<TokenInfo>> {
         let found = self.store.get(&key_of(name)?).await?;
         found.value.map(|entry| Ok(Record::of(&entry)?.info(name))).transpose()
     }
 
-    /// All tokens, also those that have expired.
+    /// Returns all tokens, including expired ones.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors of the server.
     pub async fn list(&self) -> Result<TokenList> {
         let found = self.store.list_all(TOKENS, MAX_LISTED).await?;
         let mut all = TokenList::default();
@@ -137,10 +140,11 @@ impl Tokens {
         Ok(all)
     }
 
-    /// Deletes a token, also one that cannot be read, and the bindings of certificates to it: services refuse it within a second. Returns whether there was one.
+    /// Deletes a token, even one that cannot be read, and the bindings of certificates to it. Services refuse
+    /// the token within a second. Returns whether there was one.
     ///
     /// # Errors
-    /// The server's. Then the token may be deleted already.
+    /// Errors of the server. The token may have been deleted all the same.
     pub async fn delete(&self, name: &str) -> Result<bool> {
         let was_there = self.delete_entry(&key_of(name)?).await?;
         self.unbind_all(name).await?;

@@ -3,13 +3,13 @@
 use anyqueue::control::Key;
 use anyqueue::{Error, Result};
 
-/// What the keys of all tokens begin with.
+/// The prefix of the keys of all tokens.
 pub(super) const TOKENS: &str = "token/";
 
-/// The longest name of a token.
+/// The longest name of a token, in bytes.
 pub const MAX_TOKEN_NAME_BYTES: usize = 64;
 
-/// Names stand in the text of a token, before the last `_`.
+/// A name is part of the text of a token, before the last `_`.
 pub(super) fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     (1..=MAX_TOKEN_NAME_BYTES).contains(&name.len()) && name.bytes().all(fits)

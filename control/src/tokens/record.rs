@@ -10,10 +10,10 @@ use super::rights::Rights;
 use super::secret::Secret;
 use crate::entry::{FORMAT, decode};
 
-/// The longest time that a token counts, if it has an end.
+/// The longest validity of a token that expires.
 pub(super) const MAX_VALID: Duration = Duration::from_hours(24 * 365 * 100);
 
-/// What the entry of a token holds: not the token.
+/// What the entry of a token holds, which is not the token itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     format: u32,
@@ -22,7 +22,7 @@ pub(super) struct Record {
     #[serde(flatten)]
     rights: Rights,
     created_ms: u64,
-    /// Until when it counts, in milliseconds of Unix time by the server's clock.
+    /// Until when the token is valid, in milliseconds of Unix time by the server's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
 }
@@ -57,36 +57,36 @@ impl Record {
             name: name.to_owned(),
             rights: self.rights.clone(),
             created_at: at(self.created_ms).unwrap_or(SystemTime::UNIX_EPOCH),
-            // A time that cannot be represented has passed: in doubt it opens nothing.
+            // A time that cannot be represented counts as past: in doubt the token grants nothing.
             expires_at: self.expires_ms.map(|ms| at(ms).unwrap_or(SystemTime::UNIX_EPOCH)),
             fingerprint: self.sha256.clone(),
         }
     }
 }
 
-/// A token as its entry shows it: without its secret.
+/// A token as its entry describes it, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TokenInfo {
-    /// Its name.
+    /// The name of the token.
     pub name: String,
-    /// What it may do.
+    /// What the token may do.
     pub rights: Rights,
     /// When it was created, by the server's clock.
     pub created_at: SystemTime,
-    /// Until when it counts, by the server's clock; `None`: until it is deleted.
+    /// Until when the token is valid, by the server's clock; `None` if until it is deleted.
     pub expires_at: Option<SystemTime>,
     fingerprint: String,
 }
 
 impl TokenInfo {
-    /// Whether its time is over, at this time of the server.
+    /// Returns whether the token has expired, at this time of the server.
     #[must_use]
     pub fn is_expired(&self, now: SystemTime) -> bool {
         self.expires_at.is_some_and(|end| now >= end)
     }
 
-    /// Tells this token from one that was created later under its name. It opens nothing.
+    /// Distinguishes this token from one that was created later under the same name. It grants nothing.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint

@@ -6,36 +6,36 @@ use std::str::FromStr;
 use anyqueue::{Error, PartitionId, Result};
 use serde::{Deserialize, Serialize};
 
-/// The most patterns of one token.
+/// The largest number of patterns of one token.
 pub const MAX_PATTERNS: usize = 64;
-/// The longest pattern.
+/// The longest pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 256;
 
-/// One kind of thing to do.
+/// A kind of action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Right {
-    /// Pushes.
+    /// Push messages.
     Push,
-    /// Pulls, settles and extends.
+    /// Pull, settle and extend.
     Work,
-    /// Looks at queues and tasks, but not into what they hold.
+    /// Look at queues and tasks, but not at their contents.
     Read,
-    /// Sees what messages hold, and what tasks returned.
+    /// See the contents of messages and the results of tasks.
     Payloads,
-    /// Pauses, retries, cancels, deletes; changes schedules and limits.
+    /// Pause, retry, cancel and delete; change schedules and limits.
     Manage,
-    /// Gives rights to others. It includes all the others.
+    /// Give rights to others. Includes all other rights.
     Admin,
 }
 
 impl Right {
-    /// All of them.
+    /// All rights.
     pub const ALL: [Self; 6] =
         [Self::Push, Self::Work, Self::Read, Self::Payloads, Self::Manage, Self::Admin];
 
-    /// Its name.
+    /// The name of the right.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -65,18 +65,19 @@ impl FromStr for Right {
     }
 }
 
-/// Rights, each of them for all queues whose names match a pattern: a name, or the beginning of names with a `*` at its end.
+/// Rights for all queues whose names match one of the patterns. A pattern is a name, or the beginning of
+/// names with a `*` at its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Rights {
     /// What may be done.
     pub rights: Vec<Right>,
-    /// With which queues.
+    /// The patterns of the queues for which it may be done.
     pub partitions: Vec<String>,
 }
 
 impl Rights {
-    /// These rights for these queues.
+    /// Makes rights for these queues.
     #[must_use]
     pub fn new(
         rights: impl IntoIterator<Item = Right>,
@@ -88,19 +89,19 @@ impl Rights {
         Self { rights, partitions: partitions.into_iter().map(Into::into).collect() }
     }
 
-    /// Everything.
+    /// The rights for everything.
     #[must_use]
     pub fn everything() -> Self {
         Self::new([Right::Admin], ["*"])
     }
 
-    /// Whether this may be done with some queue.
+    /// Returns whether this may be done with some queue.
     #[must_use]
     pub fn has(&self, right: Right) -> bool {
         self.rights.contains(&right) || self.rights.contains(&Right::Admin)
     }
 
-    /// Whether this queue is among them.
+    /// Returns whether this queue is covered.
     #[must_use]
     pub fn covers(&self, partition: &str) -> bool {
         self.partitions.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -109,16 +110,17 @@ impl Rights {
         })
     }
 
-    /// Whether all queues are among them, also those that are still to come.
+    /// Returns whether all queues are covered, including those that do not exist yet.
     #[must_use]
     pub fn covers_all(&self) -> bool {
         self.partitions.iter().any(|pattern| pattern == "*")
     }
 
-    /// Whether they make sense.
+    /// Checks whether the rights make sense.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if there are none, or a pattern is none.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if there are no rights or patterns, or a pattern
+    /// is bad.
     pub fn check(&self) -> Result<()> {
         if self.rights.is_empty() {
             return Err(Error::invalid(

@@ -1,4 +1,4 @@
-//! What whoever has a token shows.
+//! The secret that the owner of a token shows.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use subtle::ConstantTimeEq as _;
 
 use super::name::is_name;
 
-/// What each token begins with, so that searches for leaked secrets find them.
+/// The prefix of each token, so that searches for leaked secrets find them.
 const PREFIX: &str = "aq_";
-/// Digits of a secret: 128 bits.
+/// The number of digits of a secret: 128 bits.
 const DIGITS: usize = 32;
 
-/// A token: `aq_<name>_<32 hexadecimal digits>`. It is shown by [`text`](Self::text) alone.
+/// A token: `aq_<name>_<32 hexadecimal digits>`. Only [`text`](Self::text) reveals it.
 #[derive(Clone)]
 pub struct Secret {
     name: String,
@@ -30,7 +30,7 @@ impl Secret {
         Self { name: name.to_owned(), digits }
     }
 
-    /// A token, if the text looks like one.
+    /// Reads a token, if the text looks like one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, digits) = text.strip_prefix(PREFIX)?.rsplit_once('_')?;
@@ -45,18 +45,18 @@ impl Secret {
         &self.name
     }
 
-    /// What is to be shown to a service, and to nobody else.
+    /// The text to show to a service, and to nobody else.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{PREFIX}{}_{}", self.name, self.digits)
     }
 
-    /// What is kept of it.
+    /// The digest of the secret, which is what the store keeps.
     pub(super) fn digest(&self) -> String {
         hex(&Sha256::digest(self.text()))
     }
 
-    /// Whether this is kept of it; how long that takes says nothing of where they differ.
+    /// Whether the secret has this digest. The time that takes does not reveal where they differ.
     pub(super) fn has_digest(&self, digest: &str) -> bool {
         self.digest().as_bytes().ct_eq(digest.as_bytes()).into()
     }

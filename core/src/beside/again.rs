@@ -1,4 +1,4 @@
-//! What had ended when its settlement was lost, and comes again.
+//! Tasks that had ended when their settlement was lost, and that are delivered again.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -12,18 +12,19 @@ use crate::message::MessageId;
 use crate::partition::PartitionId;
 use crate::storage::{Action, RawDelivery, Settlement};
 
-/// What is cut off from the moment of an end.
+/// How much precision the moment of an end may have lost.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Beside {
-    /// Settles what has ended before, though its settlement was never sent or never arrived, and returns the others. If the ledger cannot tell,
-    /// all are given back: one that has ended would run again, and none could be settled.
+    /// Settles deliveries of tasks that have ended already, though their settlement was never sent or never
+    /// arrived, and returns the others. If the ledger cannot tell, all are given back: a task that has ended
+    /// would run again, and none could be settled.
     pub(super) async fn without_ended(
         &self,
         partition: &PartitionId,
         deliveries: Vec<RawDelivery>,
     ) -> Result<Vec<RawDelivery>> {
-        // Where releases are not counted, one that was given back after it had ended looks like new.
+        // Where releases are not counted, a message that was given back after its end looks new.
         let counts_all = self.capabilities.delivery_count == DeliveryCount::Deliveries;
         let is_repeated = |delivery: &RawDelivery| {
             delivery.unreadable.is_none() && !(counts_all && delivery.delivery_count == Some(1))
@@ -37,7 +38,7 @@ impl Beside {
             self.is_down.store(true, Ordering::Relaxed);
             let back: Vec<_> =
                 deliveries.into_iter().map(|it| Settlement::new(it.lease, Action::Release)).collect();
-            // What fails comes again at its lease's end.
+            // What fails comes back when its lease ends.
             let _ = self.queue.settle(&back).await;
             return Err(not_kept(error));
         }
@@ -52,21 +53,23 @@ impl Beside {
             tracing::debug!(count = ended.len(), "tasks that had ended came again and are settled");
             let settlements: Vec<_> =
                 ended.into_iter().map(|delivery| Settlement::new(delivery.lease, Action::Remove)).collect();
-            // What fails comes again at its lease's end.
+            // What fails comes back when its lease ends.
             let answers = self.queue.settle(&settlements).await;
             self.note_settled(&settlements, &answers);
         }
         Ok(left)
     }
 
-    /// Why the ledger could not tell of some tasks, if it may be able to later and that is waited for. An end that cannot be read is no reason.
+    /// Why the ledger could not tell about some tasks, if it may be able to later and that is worth waiting
+    /// for. An end that cannot be read is no reason to wait.
     fn out_of_reach<'a>(&self, found: &'a [Result<Option<EndedTask>>]) -> Option<&'a Error> {
         let mut errors = found.iter().filter_map(|answer| answer.as_ref().err());
         errors.find(|error| self.when_down == LedgerDown::Hold && error.retry() != RetryClass::Never)
     }
 }
 
-/// Whether this is how the delivered task ended, and not an earlier one: before a redrive, or one that had the same id.
+/// Whether this is the end of the delivered task, and not an earlier one: from before a redrive, or of
+/// another task with the same id.
 fn is_end_of(ended: &EndedTask, delivery: &RawDelivery, now: SystemTime) -> bool {
     let is_newer = ended.end.generation >= generation(delivery.message.headers());
     let pushed_at = now.checked_sub(delivery.age).filter(|_| !delivery.age.is_zero());

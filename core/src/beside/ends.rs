@@ -1,4 +1,4 @@
-//! The ends of tasks that settlements bring: kept before those are sent, or counted after.
+//! The ends of tasks that settlements bring: stored before those are sent, or counted afterwards.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,16 +17,17 @@ use crate::partition::PartitionId;
 use crate::storage::{SettleOutcome, Settlement};
 use crate::telemetry;
 
-/// How long what is settled waits to be counted.
+/// How long a settlement waits for its ends to be counted.
 const COUNTED_WITHIN: Duration = Duration::from_secs(1);
-/// How long nothing is counted once the ledger has not returned within that: else every settlement would wait for it.
+/// How long nothing is counted after the ledger has not returned within that time: otherwise every settlement
+/// would wait for it.
 const COUNTED_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// Ends of tasks.
+/// Ends of tasks, by partition.
 type ByPartition<'s> = BTreeMap<&'s PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>>;
 
 impl Beside {
-    /// Keeps ends. Those that could not be kept are left, with the reason.
+    /// Stores ends. Returns those that could not be stored, with the reason.
     pub(super) async fn keep(&self, settlements: &[Settlement]) -> HashMap<(PartitionId, MessageId), Error> {
         let mut by_partition = ByPartition::new();
         for settlement in settlements {
@@ -65,8 +66,8 @@ impl Beside {
         failed
     }
 
-    /// Has the ends counted that are not kept, of what is settled: only then is it known to have ended. A crash in between, or a ledger that is down, leaves
-    /// them uncounted.
+    /// Counts the ends that are not stored, after the settlement: only then is the task known to have ended.
+    /// They stay uncounted if the process crashes in between or the ledger is down.
     pub(super) async fn count(&self, settlements: &[Settlement], answers: &[Result<SettleOutcome>]) {
         let mut by_partition = ByPartition::new();
         for (settlement, _) in settlements.iter().zip(answers).filter(|(_, answer)| is_settled(answer)) {
@@ -87,7 +88,7 @@ impl Beside {
         }
     }
 
-    /// How many of these the ledger has counted in time.
+    /// Returns how many of these the ledger has counted in time.
     async fn counted(&self, by_partition: ByPartition<'_>) -> usize {
         let clock = Clock::system();
         let rests_until = || self.uncounted_until.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +105,7 @@ impl Beside {
                 }
             }
         };
-        // They are settled: a ledger out of reach must not make it look as if that were unknown.
+        // The tasks are settled: a ledger out of reach must not make that look uncertain.
         if Handle::try_current().is_ok() {
             let has_returned = tokio::select! {
                 biased;
@@ -126,7 +127,8 @@ fn is_settled(answer: &Result<SettleOutcome>) -> bool {
     matches!(answer, Ok(SettleOutcome::Settled))
 }
 
-/// The end of a task that brings so many messages, which tells whoever meets it again that they may be missing.
+/// The end of a task with its number of successors, which tells whoever meets the task again that those may
+/// be missing.
 fn with_successors(end: &Arc<TaskEnd>, successors: usize) -> Arc<TaskEnd> {
     let successors = u32::try_from(successors).unwrap_or(u32::MAX);
     if end.successors == successors {

@@ -1,4 +1,4 @@
-//! Facts of tasks that live, on their way to the ledger: joined, and awaited by nobody.
+//! Facts about living tasks on their way to the ledger: merged, and without anybody waiting for them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,22 +23,24 @@ const RECORDED_WITHIN: Duration = Duration::from_secs(10);
 /// The pause after a call that failed. It doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long closing waits for what is on its way.
+/// How long closing waits for facts in flight.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
-/// What sends facts: one call at a time, with as many as have gathered meanwhile. So a lone one goes at once.
+/// Sends facts: one call at a time, with as many as have gathered meanwhile. So a single fact is sent at
+/// once.
 pub(super) struct Facts {
     sender: Arc<Sender>,
-    /// Whoever goes without closing leaves nobody behind who tries forever.
+    /// Without a close, dropping this ends the sender, which would otherwise retry forever.
     _gone: DropGuard,
 }
 
 struct Sender {
     ledger: Arc<dyn Storage>,
-    /// The queue's, for metrics.
+    /// The name of the queue's backend, for metrics.
     name: &'static str,
     waiting: Mutex<Waiting>,
-    /// Whether facts are dropped that could not be sent once, but for those that a task is gone.
+    /// Whether facts that could not be sent at the first attempt are dropped, except those that a task is
+    /// gone.
     drops: AtomicBool,
     idle: Notify,
     closing: CancellationToken,
@@ -52,19 +54,20 @@ impl Facts {
         Self { sender: Arc::new(sender), _gone: closing.drop_guard() }
     }
 
-    /// Sets whether facts are dropped that could not be sent once, but for those that a task is gone; else they wait until they can.
+    /// Sets whether facts that could not be sent at the first attempt are dropped, except those that a task
+    /// is gone; otherwise they wait until they can be sent.
     pub(super) fn set_drops(&self, drops: bool) {
         self.sender.drops.store(drops, Ordering::Relaxed);
     }
 
-    /// Has them sent. Never waits, and never fails.
+    /// Queues facts for sending. Never waits, and never fails.
     pub(super) fn note(&self, facts: impl IntoIterator<Item = Fact>) {
         let mut waiting = self.sender.lock();
         let mut refused = 0;
         for fact in facts {
             refused += usize::from(!waiting.join(fact));
         }
-        // Elsewhere than on a runtime they wait for one, or for the end.
+        // Outside a runtime they wait for one, or for the close.
         let runtime = Handle::try_current().ok().filter(|_| waiting.claim());
         drop(waiting);
         self.sender.dropped(refused);
@@ -73,7 +76,7 @@ impl Facts {
         }
     }
 
-    /// Waits until nothing is on its way, for a while; what is left then is dropped.
+    /// Waits a while until nothing is in flight; what is left then is dropped.
     pub(super) async fn close(&self) {
         let sender = &self.sender;
         let is_mine = sender.lock().claim();
@@ -95,7 +98,7 @@ impl Sender {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what waits until nothing does. Whoever calls it has claimed that.
+    /// Sends waiting facts until there are none. The caller must have claimed the turn.
     async fn send(self: Arc<Self>) {
         let mut turn = Turn { sender: &self, last: None, taken: Vec::new(), is_over: false };
         let mut pause = PAUSE;
@@ -110,7 +113,7 @@ impl Sender {
         }
     }
 
-    /// Returns those that the ledger may keep later.
+    /// Returns the facts that the ledger may accept later.
     async fn record(&self, partition: &PartitionId, facts: &[OfTask]) -> Vec<OfTask> {
         let Some(ledger) = self.ledger.ledger() else { return Vec::new() };
         let answers = within(RECORDED_WITHIN, ledger.record_ended(partition, facts)).await;
@@ -127,7 +130,7 @@ impl Sender {
         left
     }
 
-    /// Whether what could not be sent is tried again.
+    /// Whether a fact that could not be sent is tried again.
     fn tries_again(&self, fact: &TaskEnd) -> bool {
         let drops = self.drops.load(Ordering::Relaxed) && Said::of(fact) != Said::Gone;
         !drops && !self.closing.is_cancelled() && Handle::try_current().is_ok()
@@ -142,7 +145,7 @@ impl Sender {
 
     async fn all_sent(&self) {
         loop {
-            // Registered before looking, so that the last call cannot end in between.
+            // Register before looking, so that the last call cannot end in between.
             let mut notified = std::pin::pin!(self.idle.notified());
             notified.as_mut().enable();
             if !self.lock().is_sending {
@@ -153,18 +156,19 @@ impl Sender {
     }
 }
 
-/// Who sends. If it is dropped with its runtime, another may.
+/// The turn of sending. If it is dropped with its runtime, another sender may take over.
 struct Turn<'s> {
     sender: &'s Sender,
     /// The partition that had its turn last.
     last: Option<PartitionId>,
-    /// Facts of it that are on their way.
+    /// Facts of that partition that are in flight.
     taken: Vec<OfTask>,
     is_over: bool,
 }
 
 impl Turn<'_> {
-    /// Takes what to send next. With nothing the turn is over, in the same step: whoever comes then begins another.
+    /// Takes what to send next. If there is nothing, the turn is over, in the same step: whoever comes then
+    /// begins another.
     fn take(&mut self) -> bool {
         let mut waiting = self.sender.lock();
         let Some((partition, taken)) = waiting.take(self.last.as_ref()) else {
@@ -178,7 +182,7 @@ impl Turn<'_> {
         true
     }
 
-    /// Sends what was taken. Returns whether some of it is tried again, and so put back.
+    /// Sends what was taken. Returns whether some of it is to be tried again, and so was put back.
     async fn record(&mut self) -> bool {
         let Some(partition) = &self.last else { return false };
         let left = self.sender.record(partition, &self.taken).await;
@@ -200,7 +204,8 @@ impl Drop for Turn<'_> {
         let (last, taken) = (self.last.take(), std::mem::take(&mut self.taken));
         let mut waiting = self.sender.lock();
         waiting.is_sending = false;
-        // The call was cut: what it carried may have arrived or not. Once a handle is closed, or where the ledger panics, nobody comes for it any more.
+        // The call was cut off: what it carried may or may not have arrived. Once the handle is closed, or if
+        // the ledger panics, nobody will send it any more.
         let is_last = self.sender.closing.is_cancelled() || std::thread::panicking();
         let dropped = match last {
             Some(partition) if !is_last => waiting.put_back(&partition, taken),
@@ -212,7 +217,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What comes of this within a time, where there is a runtime that tells it.
+/// Awaits this for a limited time, if there is a runtime that measures it.
 async fn within<T>(longest: Duration, future: impl Future<Output = T>) -> Option<T> {
     if Handle::try_current().is_err() {
         return Some(future.await);

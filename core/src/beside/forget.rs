@@ -1,4 +1,4 @@
-//! Forgetting tasks of which the ledger was told, and has not heard since.
+//! Forgetting tasks that were reported to the ledger and of which it has not heard since.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,11 +12,12 @@ use crate::ledger::{EndedCursor, EndedQuery, EndedTask, Forget, Forgotten, TaskE
 use crate::message::MessageId;
 use crate::partition::PartitionId;
 
-/// How long the ledger keeps what takes the place of a fact that is forgotten: the shortest time that is kept at all. What has lapsed outranks nothing.
+/// How long the ledger keeps what replaces a forgotten fact: the shortest time for which anything is kept.
+/// What has lapsed outranks nothing.
 const FORGOTTEN_KEPT: Duration = Duration::from_millis(1);
 
 impl Beside {
-    /// Forgets what is meant of a page of the facts that are kept here, or counts it.
+    /// Forgets the selected facts of a page of those kept here, or counts them.
     pub(super) async fn forget_page(
         &self,
         place: &PartitionId,
@@ -33,14 +34,17 @@ impl Beside {
         Ok(Forgotten { tasks: tasks as u64, next })
     }
 
-    /// Returns how many were forgotten.
+    /// Forgets facts, and returns how many.
     ///
-    /// Something newer may be told of some meanwhile: of one that becomes a dead letter, say, nothing is ever told again. A deletion by id would take that with it,
-    /// unseen. So what is forgotten is outranked, for a moment, by that it is gone: in one step of the ledger, and what is newer outranks that in turn,
-    /// whichever comes first.
+    /// Meanwhile something newer may be reported about some of these tasks; and about a task that becomes a
+    /// dead letter, for example, nothing follows. A deletion by id would delete that report too, unseen. So a
+    /// forgotten fact is outranked, for a moment, by the fact that the task is gone: in one step of the
+    /// ledger, and anything newer outranks that in turn, whichever comes first.
     ///
-    /// What is told with equal counts does not: where the queue counts no deliveries, by whoever settles without counting attempts. It is lost if it comes between the
-    /// two calls that look and store, or in the millisecond after. And what two forget just there at once may count for both.
+    /// A report with equal counts does not outrank it: one by a consumer that settles without counting
+    /// attempts, if the queue counts no deliveries. It is lost if it comes between the two calls that look
+    /// and store, or in the millisecond after. And if two callers forget the same fact at once, both may
+    /// count it.
     async fn forget(&self, place: &PartitionId, facts: &[EndedTask]) -> Result<usize> {
         if facts.is_empty() {
             return Ok(0);
@@ -60,21 +64,21 @@ impl Beside {
         Ok(over.iter().zip(left).filter(|((_, over), left)| is_done(over, *left)).count())
     }
 
-    /// The rank of what is kept of each.
+    /// Returns the rank of what is kept of each task.
     async fn ranks(&self, place: &PartitionId, ids: &[MessageId]) -> Result<Vec<Option<u64>>> {
         let found = self.kept()?.find_ended(place, ids).await;
         found.into_iter().map(|found| Ok(found?.map(|found| found.end.rank()))).collect()
     }
 }
 
-/// What takes the place of this fact, and of none that is newer: that the task is gone as far as that one knew.
+/// What replaces this fact, and none that is newer: that the task is gone as far as that fact knew.
 fn forgotten(fact: &TaskEnd) -> TaskEnd {
     let gone = TaskEnd::new(Said::Gone.stored()).with_keep(Some(FORGOTTEN_KEPT));
     gone.with_generation(fact.generation).with_attempt(fact.attempt).with_delivery_count(fact.delivery_count)
 }
 
-/// Whether the task was to be heard of again before this moment: one that waits for its time is not until it is due, and its fact is kept for as long
-/// beyond that.
+/// Whether something should have been heard of the task before this moment: nothing is heard of a task that
+/// waits for its time until it is due, and its fact is kept for that much longer.
 fn is_over(fact: &EndedTask, before: SystemTime) -> bool {
     let until = fact.ended_at.checked_add(fact.end.due_in.unwrap_or_default());
     until.is_some_and(|until| until < before)

@@ -1,7 +1,8 @@
-//! Tasks that have not ended, of which the ledger is told because the queue cannot be browsed.
+//! Tasks that have not ended, reported to the ledger because the queue cannot be browsed.
 //!
-//! A fact is stored as an end is, in a partition of the ledger for facts alone: so every ledger that joins ends joins facts, whatever their order and
-//! however often they come. The one of the greatest rank stays, by generation, attempt, deliveries, and what it says.
+//! A fact is stored like an end, in a partition of the ledger for facts alone: so every ledger that merges
+//! ends merges facts, in whatever order and however often they arrive. The fact with the greatest rank
+//! remains: by generation, attempt, deliveries, and what it says.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,16 +23,17 @@ use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::storage::{PushOutcome, SettleOutcome, Settlement};
 
-/// How long is known that a task is gone, beside its end: longer than facts of it are on their way.
+/// How long it is known that a task is gone, apart from its end: longer than facts about it are in flight.
 const GONE_KEPT: Duration = Duration::from_mins(10);
 
-/// Where the ledger keeps facts of this partition; nowhere if its name is too long.
+/// Returns where the ledger keeps facts of this partition; `None` if its name is too long.
 fn place(partition: &PartitionId) -> Option<PartitionId> {
     PartitionId::new(&format!("{}{FACTS_MARK}", partition.name())).ok()
 }
 
 impl Beside {
-    /// Why nothing can be pushed to this partition: the ledger would mix its ends with facts of another.
+    /// Why nothing can be pushed to this partition, if so: the ledger would mix its ends with facts of
+    /// another.
     pub(super) fn reserved(&self, partition: &PartitionId) -> Option<Error> {
         let is_reserved = self.facts.is_some() && is_of_facts(partition);
         let text = || {
@@ -42,7 +44,7 @@ impl Beside {
         is_reserved.then(|| Error::invalid(text()))
     }
 
-    /// A fact, as it is kept.
+    /// The fact as it is kept.
     fn kept_fact(&self, partition: &PartitionId, id: MessageId, fact: TaskEnd) -> Option<Fact> {
         let is_gone = Said::of(&fact) == Said::Gone;
         let keep = if is_gone { GONE_KEPT } else { self.live_kept };
@@ -50,7 +52,8 @@ impl Beside {
         Some((place(partition)?, id, Arc::new(fact.with_keep(Some(keep)))))
     }
 
-    /// Tells the ledger of what was pushed. What the queue may have dropped untold, for its key, is known from its first attempt on.
+    /// Reports pushed messages to the ledger. A message that the queue may have dropped silently, for its
+    /// key, is known from its first attempt on.
     pub(super) fn note_pushed(
         &self,
         partition: &PartitionId,
@@ -67,7 +70,7 @@ impl Beside {
         facts.note(stored.filter_map(|it| self.kept_fact(partition, it.id(), pushed(partition, it))));
     }
 
-    /// Tells the ledger of what was settled, and of what came with it.
+    /// Reports settlements to the ledger, and the successors that came with them.
     pub(super) fn note_settled(&self, settlements: &[Settlement], answers: &[Result<SettleOutcome>]) {
         let Some(facts) = &self.facts else { return };
         let settled = |answer: &Result<SettleOutcome>| matches!(answer, Ok(SettleOutcome::Settled));
@@ -76,7 +79,7 @@ impl Beside {
             let id = settlement.lease.id;
             let said = said(settlement).into_iter();
             noted.extend(said.filter_map(|(partition, fact)| self.kept_fact(&partition, id, fact)));
-            // These are never dropped for their keys.
+            // Successors are never dropped for their keys.
             let then = settlement.then.iter();
             noted.extend(then.filter_map(|next| {
                 self.kept_fact(&next.partition, next.message.id(), accepted(&next.message))
@@ -85,14 +88,15 @@ impl Beside {
         facts.note(noted);
     }
 
-    /// Tells the ledger that these tasks are gone.
+    /// Reports to the ledger that these tasks are gone.
     pub(super) fn note_gone(&self, partition: &PartitionId, ids: impl IntoIterator<Item = MessageId>) {
         let Some(facts) = &self.facts else { return };
         facts.note(ids.into_iter().filter_map(|id| self.kept_fact(partition, id, gone())));
     }
 
-    /// Those of these facts whose tasks have not ended: an end is stored before its fact is, and a late fact may come after both. Of those that have ended
-    /// the ledger is told once more that they are gone: where that was lost, they would be shown again once their ends have lapsed.
+    /// Returns the facts whose tasks have not ended: an end is stored before its fact is, and a late fact may
+    /// come after both. For tasks that have ended, reports once more that they are gone: if that report was
+    /// lost, they would be shown again once their ends have lapsed.
     async fn not_ended(
         &self,
         partition: &PartitionId,
@@ -118,7 +122,7 @@ impl Beside {
         Ok(tasks)
     }
 
-    /// Has facts sent, if there are any.
+    /// Queues facts for sending, if there are any.
     fn note(&self, facts: impl Iterator<Item = Fact>) {
         let mut facts = facts.peekable();
         if let Some(sender) = self.facts.as_ref().filter(|_| facts.peek().is_some()) {
@@ -127,12 +131,13 @@ impl Beside {
     }
 }
 
-/// The rank without its last part, the state: of an end and a fact with equal counts the end is the later.
+/// The rank without its last part, the state: of an end and a fact with equal counts, the end is the later
+/// one.
 fn counts(end: &TaskEnd) -> u64 {
     end.rank() >> u8::BITS
 }
 
-/// The task of which this was said; nothing if it is gone.
+/// Returns the task that a fact is about; `None` if it is gone.
 fn task(partition: &PartitionId, fact: EndedTask, now: SystemTime) -> Option<Task> {
     let (said, said_at) = (Said::of(&fact.end), fact.ended_at);
     let due_at = fact.end.due_in.and_then(|due_in| said_at.checked_add(due_in)).filter(|due| *due > now);
@@ -187,17 +192,17 @@ impl LiveTasks for Beside {
     }
 }
 
-/// The states as which facts of tasks are stored that wait.
+/// The states that facts about waiting tasks are stored as.
 pub(super) fn waiting() -> Vec<EndState> {
     [Said::Accepted, Said::Attempted].map(Said::stored).to_vec()
 }
 
-/// The states as which facts of tasks are stored that are not gone.
+/// The states that facts about tasks that are not gone are stored as.
 pub(super) fn living() -> Vec<EndState> {
     [Said::Accepted, Said::Attempted, Said::Dead].map(Said::stored).to_vec()
 }
 
-/// What was found of these ids, in their order.
+/// Returns what was found for these ids, in their order.
 fn in_order(ids: &[MessageId], told: Vec<Result<Option<Task>>>) -> Vec<Result<Option<Task>>> {
     let mut tasks = Vec::new();
     for told in told {

@@ -1,4 +1,4 @@
-//! A ledger beside a queue that keeps none itself.
+//! A ledger in a second storage, for a queue that keeps none itself.
 
 mod again;
 mod ends;
@@ -32,32 +32,45 @@ use crate::partition::PartitionId;
 use crate::queue::IntoStorage;
 use crate::storage::{PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settlement, Storage};
 
-/// A queue and, beside it, another storage that keeps the ends of its tasks: for queues that keep none themselves.
+/// A queue and, beside it, a second storage that keeps the ends of its tasks: for queues that keep none
+/// themselves.
 ///
-/// The end is stored *before* the settlement is sent, so that no message is gone without its end. What a crash leaves in between comes again, is
-/// known by its end, and is settled without being run again, unless it brought [successors](crate::Successors): then it runs again, since those may
-/// be missing. Three things are different from a ledger inside:
+/// The end is stored *before* the settlement is sent, so that no message is gone without its end. A message
+/// whose settlement a crash prevented is delivered again, is recognised by its stored end, and is settled
+/// without being run again, unless it had [successors](crate::Successors): then it runs again, since those
+/// may be missing. There are three differences from a ledger in the queue's own storage:
 ///
-/// - An owner that has lost its lease may leave an end. The end of whoever has the message now outranks it, once it comes; not where the queue counts a
-///   later delivery lower than an earlier one, as RabbitMQ may for another handle.
-/// - Ends are [counted](crate::Queue::series) as the ledger's storage counts them, a repeated one once. What a lost owner has left counts, and not the end that outranks it. What is kept for
-///   no time, or becomes a dead letter, is counted after its settlement: a crash in between leaves it out, and so does a ledger that is down. One that does not
-///   return within a second is asked again half a minute later.
-/// - A message id must not be used again: where the queue does not count deliveries, a second task with the id of one that has ended may be taken for it.
+/// - An owner that has lost its lease may leave an end. It is outranked by the end of whoever has the message
+///   now, once that is stored; but not if the queue gives a later delivery a lower count than an earlier one,
+///   as RabbitMQ may do for another handle.
+/// - Ends are [counted](crate::Queue::series) as the ledger's storage counts them, a repeated end once. An
+///   end left by an owner that lost its lease counts, and the end that outranks it does not. The end of a
+///   task that is kept for no time, or becomes a dead letter, is counted after its settlement, so it is
+///   missing if the process crashes in between or the ledger is down. A ledger that does not return such a
+///   count within a second is not asked for the next half minute.
+/// - A message id must not be used again: if the queue does not count deliveries, a second task with the id
+///   of one that has ended may be mistaken for that one.
 ///
 /// # Tasks that have not ended
-/// Where the queue [cannot be browsed](crate::adapter::InspectCapability::browse), as RabbitMQ and SQS, the ledger is also told of tasks that wait or are dead, so
-/// that [`Queue::task`](crate::Queue::task), lists and counts know them: when one was pushed, when an attempt failed or put it off, with its errors and until when it
-/// waits, when it became a dead letter, when it was put back, and that it is gone. Nobody waits for that. It goes to the ledger in batches. While the ledger is down it
-/// waits, of up to 10,000 tasks, or is dropped where [that is so](LedgerDown::Drop); that a task is gone waits in either case, of up to 50,000 more. What is dropped, and what a killed
-/// process has not told, is missing until the next such event, which says all that is known of the task. The latest counts, in whatever order they arrive: by
-/// redrives, attempts, then deliveries.
+/// If the queue [cannot be browsed](crate::adapter::InspectCapability::browse), as with RabbitMQ and SQS, the
+/// ledger also records tasks that wait or are dead, so that [`Queue::task`](crate::Queue::task), lists and
+/// counts know them: when a task was pushed, when an attempt failed or was postponed (with its errors and
+/// until when it waits), when it became a dead letter, when it was put back, and that it is gone. No call
+/// waits for these reports; they go to the ledger in batches. While the ledger is down, reports about up to
+/// 10,000 tasks wait, or are dropped if [so configured](LedgerDown::Drop); reports that a task is gone wait
+/// in either case, for up to 50,000 more. A report that was dropped, or that a killed process did not send,
+/// is missing until the next event of the task, which reports all that is known of it. In whatever order
+/// reports arrive, the latest counts: by redrives, attempts, then deliveries.
 ///
-/// Nothing follows the last one. If that was lost (its process was killed, or the answer to the settlement was), the task seems to wait, though it is gone: not while its end is kept, and
-/// no more once somebody has asked for it in that time; else until what is known of it [lapses](Self::live_kept), or is [forgotten](crate::Queue::forget_waiting). So does one that
-/// [`purge`](crate::Queue::purge) removed. A task that runs is shown as queued. What was pushed with a deduplication key, where the queue may drop that
-/// [untold](crate::adapter::Dedup::Window), is known from its first attempt on. Names of partitions must not end with `.-live`; tasks in one whose name has more than 58 bytes are
-/// not known before they end.
+/// No event follows the last report. If that one is lost (because its process was killed, or the result of
+/// the settlement was lost), the task seems to wait though it is gone. It is not shown while its end is kept,
+/// nor later if somebody asked for it in that time; otherwise it is shown until its record
+/// [lapses](Self::live_kept) or is [forgotten](crate::Queue::forget_waiting). The same is true of tasks
+/// removed by [`purge`](crate::Queue::purge).
+///
+/// A running task is shown as queued. A task pushed with a deduplication key that the queue may drop
+/// [silently](crate::adapter::Dedup::Window) is known from its first attempt on. Partition names must not end
+/// with `.-live`; tasks in a partition whose name is longer than 58 bytes are not known before they end.
 ///
 /// ```
 /// use anyqueue::{Beside, Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskState};
@@ -79,35 +92,39 @@ pub struct Beside {
     ledger: Arc<dyn Storage>,
     capabilities: Capabilities,
     when_down: LedgerDown,
-    /// Whether the ledger could not be reached last time.
+    /// Whether the ledger could not be reached at the last call.
     is_down: AtomicBool,
-    /// Until when it is not asked to count ends that it does not keep.
+    /// Until when the ledger is not asked to count ends that it does not store.
     uncounted_until: Mutex<Option<Instant>>,
-    /// What the ledger is told of tasks that have not ended, where the queue cannot show them.
+    /// Reports to the ledger about tasks that have not ended, if the queue cannot show them.
     facts: Option<Facts>,
-    /// How long it keeps that.
+    /// How long the ledger keeps those.
     live_kept: Duration,
 }
 
-/// How long a ledger keeps what it was told of a task that waits: as long as the servers of others keep messages.
+/// How long a ledger keeps the record of a waiting task: as long as servers of other queues keep messages at
+/// most.
 const LIVE_KEPT: Duration = Duration::from_hours(14 * 24);
 
-/// What becomes of tasks that end while the ledger beside the queue cannot be reached.
+/// What happens to tasks that end while the ledger beside the queue cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LedgerDown {
-    /// They are not settled: their settlements fail, and nothing more is pulled, until the ledger can be reached again. Every end is kept.
+    /// They are not settled: their settlements fail, and nothing more is pulled until the ledger can be
+    /// reached again. Every end is kept.
     #[default]
     Hold,
-    /// They are settled without an end, which is counted as `anyqueue_ledger_dropped_total`: work goes on.
+    /// They are settled without storing their ends, which are counted as `anyqueue_ledger_dropped_total`;
+    /// work goes on.
     Drop,
 }
 
 impl Beside {
-    /// This queue, with this storage's ledger. Of the second nothing but its ledger is used; several queues can share what it stores, with
-    /// partitions of different names, each by a handle of its own: closing the queue closes both.
+    /// Combines this queue with the ledger of a second storage. Only the ledger of the second storage is
+    /// used. Several queues can share its data, if their partitions have different names and each has its own
+    /// handle on it: closing the queue closes both storages.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) if the second storage keeps no ledger.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the second storage has no ledger.
     pub fn new(queue: impl IntoStorage, ledger: impl IntoStorage) -> Result<Self> {
         let (queue, ledger) = (queue.into_storage(), ledger.into_storage());
         if ledger.capabilities().ledger.is_none() || ledger.ledger().is_none() {
@@ -117,7 +134,8 @@ impl Beside {
         let mut capabilities = queue.capabilities().clone();
         capabilities.ledger = Some(MoveGuarantee::AtLeastOnce);
         capabilities.series = ledger.capabilities().series;
-        // Settlements wait for the ledger before they are sent, so that those under way together could not keep their order.
+        // Settlements wait for the ledger before they are sent, so overlapping ones could not keep their
+        // order.
         capabilities.exchange = false;
         let (is_down, uncounted_until) = (AtomicBool::new(false), Mutex::default());
         let is_shown = queue.capabilities().inspect.browse;
@@ -126,7 +144,8 @@ impl Beside {
         Ok(Self { queue, ledger, capabilities, when_down, is_down, uncounted_until, facts, live_kept })
     }
 
-    /// Sets what becomes of tasks that end while the ledger cannot be reached. Default: [`Hold`](LedgerDown::Hold).
+    /// Sets what happens to tasks that end while the ledger cannot be reached. Default:
+    /// [`Hold`](LedgerDown::Hold).
     #[must_use]
     pub fn when_down(mut self, when_down: LedgerDown) -> Self {
         self.when_down = when_down;
@@ -136,8 +155,9 @@ impl Beside {
         self
     }
 
-    /// Sets how long the ledger keeps what it was told last of a task that waits or is dead, beyond the time until which that one waits. Then nothing is known
-    /// of the task until it is delivered again. Default: 14 days, the longest that SQS keeps a message.
+    /// Sets how long the ledger keeps the last report about a task that waits or is dead, in addition to the
+    /// time for which the task waits. After that nothing is known of the task until it is delivered again.
+    /// Default: 14 days, the longest that SQS keeps a message.
     #[must_use]
     pub fn live_kept(mut self, keep: Duration) -> Self {
         self.live_kept = keep;
@@ -148,7 +168,7 @@ impl Beside {
         self.ledger.ledger().ok_or_else(|| Error::unsupported("this storage keeps no ledger"))
     }
 
-    /// While the ledger is down nothing is pulled that could not be settled.
+    /// Makes sure that nothing is pulled that could not be settled because the ledger is down.
     async fn ensure_ledger(&self) -> Result<()> {
         if self.when_down == LedgerDown::Drop || !self.is_down.load(Ordering::Relaxed) {
             return Ok(());
@@ -321,7 +341,8 @@ impl LedgerQueueStorage for Beside {
         self.kept()?.series(partition, minutes, page).await
     }
 
-    /// The task is cancelled first: an end of what turns out to be held, or unknown, would be wrong. A crash in between leaves no end.
+    /// Cancels the task first: storing an end for a task that turns out to be held or unknown would be wrong.
+    /// A crash in between leaves no end.
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
         let Some(inspect) = self.queue.inspect() else {
             return vec![

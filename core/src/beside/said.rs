@@ -1,4 +1,4 @@
-//! What the ledger is told of a task: facts, in the form of ends.
+//! What is reported to the ledger about a task: facts, in the form of ends.
 
 use std::time::SystemTime;
 
@@ -7,16 +7,17 @@ use crate::message::{MessageData, header};
 use crate::partition::PartitionId;
 use crate::storage::{Action, Settlement};
 
-/// What a fact says, by the state of the end as which it is stored. Of two with equal counts the later one counts.
+/// What a fact says. It is stored as the state of an end; of two facts with equal counts the later one
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// It was pushed, or put back from the dead letters.
+    /// The task was pushed, or put back from the dead letters.
     Accepted,
-    /// It went back to the queue after an attempt.
+    /// The task went back to the queue after an attempt.
     Attempted,
-    /// It is a dead letter.
+    /// The task is a dead letter.
     Dead,
-    /// Its message is gone.
+    /// The task's message is gone.
     Gone,
 }
 
@@ -48,7 +49,8 @@ pub(super) fn accepted(message: &MessageData) -> TaskEnd {
     fact
 }
 
-/// What is known of a message that was pushed to this partition. What is pushed to dead letters, as when a queue is moved, is one of them.
+/// The fact that a message was pushed to this partition. A message pushed to dead letters, as when a queue is
+/// moved, is one of them.
 pub(super) fn pushed(partition: &PartitionId, message: &MessageData) -> TaskEnd {
     let accepted = accepted(message);
     if !partition.is_dead_letters() {
@@ -64,19 +66,19 @@ pub(super) fn pushed(partition: &PartitionId, message: &MessageData) -> TaskEnd 
     }
 }
 
-/// That a task is gone outranks everything: its message was removed.
+/// The fact that a task is gone because its message was removed, which outranks everything.
 pub(super) fn gone() -> TaskEnd {
     let gone = TaskEnd::new(Said::Gone.stored()).with_generation(u32::MAX).with_attempt(u32::MAX);
     gone.with_delivery_count(u32::MAX)
 }
 
-/// That a task is gone since this end, or other fact, of it. Whatever comes of it later outranks that.
+/// The fact that a task is gone since this end or other fact of it. Whatever comes of it later outranks this.
 pub(super) fn gone_with(last: &TaskEnd) -> TaskEnd {
     let gone = TaskEnd::new(Said::Gone.stored()).with_generation(last.generation).with_attempt(last.attempt);
     gone.with_delivery_count(last.delivery_count)
 }
 
-/// What a settlement that has arrived says of its own task.
+/// What a settlement that has arrived says about its own task.
 pub(super) fn said(settlement: &Settlement) -> Vec<(PartitionId, TaskEnd)> {
     let here = settlement.lease.partition.live();
     let told = |said: Said| {
@@ -90,7 +92,7 @@ pub(super) fn said(settlement: &Settlement) -> Vec<(PartitionId, TaskEnd)> {
         Action::Retry | Action::Postpone { .. } => at(&here, Said::Attempted).into_iter().collect(),
         Action::Move { to, .. } if to.is_dead_letters() => at(&here, Said::Dead).into_iter().collect(),
         Action::Move { to, .. } => {
-            // Put back elsewhere, it is no longer dead here.
+            // If it was put back elsewhere, it is no longer dead here.
             let left = settlement.end.as_ref().filter(|_| *to != here);
             let left = left.map(|last| (here.clone(), gone_with(last)));
             at(to, Said::Accepted).into_iter().chain(left).collect()

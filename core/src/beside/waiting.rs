@@ -1,4 +1,4 @@
-//! Facts of tasks that wait for the ledger: joined, and no more than there is room for.
+//! Facts that wait for the ledger: merged, and no more than there is room for.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,20 +10,22 @@ use crate::ledger::TaskEnd;
 use crate::message::MessageId;
 use crate::partition::PartitionId;
 
-/// The most facts that wait for the ledger. Beyond them new ones are dropped: the next fact of a task says all that is known of it.
+/// How many facts may wait for the ledger. Further ones are dropped: the next fact about a task says all that
+/// is known of it.
 const MAX_WAITING: usize = 10_000;
-/// The most that one call carries. Ends that settlements wait for may have to wait until it is over.
+/// How many facts one call carries. Ends that settlements wait for may have to wait until it is over.
 const MAX_AT_ONCE: usize = 200;
-/// How many more wait of those that say that a task is gone: they are small, and no other follows that would say it again.
+/// How many more facts may wait that say that a task is gone: they are small, and no later fact would repeat
+/// them.
 const MAX_GONE: usize = 50_000;
 
 /// A fact, and where the ledger keeps it.
 pub(super) type Fact = (PartitionId, MessageId, Arc<TaskEnd>);
 
-/// One of a partition that is known.
+/// A fact of a known partition.
 pub(super) type OfTask = (MessageId, Arc<TaskEnd>);
 
-/// What waits: of each task the fact of the greatest rank.
+/// The waiting facts: for each task the one with the greatest rank.
 #[derive(Default)]
 pub(super) struct Waiting {
     facts: BTreeMap<PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>>,
@@ -32,7 +34,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// `false`: there is no room for it.
+    /// Adds a fact. Returns `false` if there is no room for it.
     pub(super) fn join(&mut self, (partition, id, fact): Fact) -> bool {
         let more = if Said::of(&fact) == Said::Gone { MAX_GONE } else { 0 };
         let is_full = self.count >= MAX_WAITING + more;
@@ -50,19 +52,19 @@ impl Waiting {
         true
     }
 
-    /// Returns how many found no room.
+    /// Puts facts back. Returns how many found no room.
     pub(super) fn put_back(&mut self, partition: &PartitionId, facts: Vec<OfTask>) -> usize {
         facts.into_iter().filter(|(id, fact)| !self.join((partition.clone(), *id, Arc::clone(fact)))).count()
     }
 
-    /// Makes the caller the one who sends, if something waits and nobody does.
+    /// Makes the caller the sender, if something waits and nobody is sending.
     pub(super) fn claim(&mut self) -> bool {
         let is_claimed = !self.is_sending && self.count > 0;
         self.is_sending |= is_claimed;
         is_claimed
     }
 
-    /// As many of one partition as one call carries. Partitions take turns.
+    /// Takes as many facts of one partition as one call carries. Partitions take turns.
     pub(super) fn take(&mut self, last: Option<&PartitionId>) -> Option<(PartitionId, Vec<OfTask>)> {
         let behind = last.and_then(|last| self.facts.range((Excluded(last.clone()), Unbounded)).next());
         let partition = behind.or_else(|| self.facts.first_key_value())?.0.clone();

@@ -1,4 +1,4 @@
-//! Changes to what a control store keeps.
+//! Changes to the entries of a control store.
 
 use std::time::Duration;
 
@@ -13,51 +13,54 @@ use crate::error::{Error, ErrorKind, Result};
 #[non_exhaustive]
 #[must_use = "a change does nothing until it is applied"]
 pub enum Change {
-    /// Writes it.
+    /// Writes the entry.
     Put {
-        /// Which entry.
+        /// The key of the entry.
         key: Key,
-        /// What has to be there.
+        /// What must be stored under the key for the change to be made.
         expect: Expect,
-        /// Which content this is: new for each change.
+        /// The version of the new content; a new one for each change.
         version: Version,
         /// The content.
         value: Bytes,
-        /// How long it is kept, counted from when the server handles this; `None`: until it is deleted. In whole milliseconds, at least one.
+        /// How long the entry is kept, counted from when the server handles the change, in whole milliseconds
+        /// and at least one; `None`: until it is deleted.
         ttl: Option<Duration>,
     },
-    /// Deletes it. If nothing is there, and nothing in particular is expected, that is done too.
+    /// Deletes the entry. If there is no entry and the change expects nothing in particular, this succeeds
+    /// too.
     Delete {
-        /// Which entry.
+        /// The key of the entry.
         key: Key,
-        /// What has to be there.
+        /// What must be stored under the key for the change to be made.
         expect: Expect,
     },
 }
 
-/// What has to be under a key for a change to be made.
+/// What a change requires to be stored under its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Anything or nothing.
+    /// Any content, or none.
     Any,
-    /// Nothing; what has expired is nothing.
+    /// No entry; an expired entry does not count.
     Absent,
-    /// This content.
+    /// An entry with this version.
     Version(Version),
 }
 
 impl Change {
-    /// Writes an entry that is kept until it is deleted.
+    /// Creates a change that writes an entry, to be kept until it is deleted.
     pub fn put(key: Key, expect: Expect, value: impl Into<Bytes>) -> Self {
         Self::Put { key, expect, version: Version::random(), value: value.into(), ttl: None }
     }
 
-    /// Deletes an entry.
+    /// Creates a change that deletes an entry.
     pub const fn delete(key: Key, expect: Expect) -> Self {
         Self::Delete { key, expect }
     }
 
-    /// Sets how long what is written is kept; [`Duration::MAX`] is for good.
+    /// Sets how long the written entry is kept; [`Duration::MAX`] keeps it until it is deleted. Has no effect
+    /// on a deletion.
     pub fn with_ttl(mut self, keep: Duration) -> Self {
         if let Self::Put { ttl, .. } = &mut self {
             *ttl = Some(keep);
@@ -65,21 +68,21 @@ impl Change {
         self
     }
 
-    /// Which entry.
+    /// The key of the entry.
     #[must_use]
     pub const fn key(&self) -> &Key {
         let (Self::Put { key, .. } | Self::Delete { key, .. }) = self;
         key
     }
 
-    /// What has to be there.
+    /// What must be stored under the key for the change to be made.
     #[must_use]
     pub const fn expect(&self) -> Expect {
         let (Self::Put { expect, .. } | Self::Delete { expect, .. }) = self;
         *expect
     }
 
-    /// What the entry's version will be.
+    /// Returns the version that the entry will have; `None` for a deletion.
     #[must_use]
     pub const fn version(&self) -> Option<Version> {
         match self {
@@ -88,16 +91,18 @@ impl Change {
         }
     }
 
-    /// Bytes that travel.
+    /// The number of bytes of key and value that are sent.
     pub(crate) fn bytes(&self) -> usize {
         let value = if let Self::Put { value, .. } = self { value.len() } else { 0 };
         self.key().as_str().len() + value
     }
 
-    /// With its time to live in whole milliseconds, rounded up; what would outlive everybody is kept for good.
+    /// The change with its time to live rounded up to whole milliseconds; a very long one is dropped, so that
+    /// the entry does not expire.
     ///
     /// # Errors
-    /// If its value is too large, it is to live for no time, or it deletes what it expects not to be there.
+    /// If the value is too large, the time to live is zero, or the change deletes an entry that it expects to
+    /// be absent.
     pub(crate) fn normalised(mut self) -> Result<Self> {
         match &mut self {
             Self::Put { key, value, ttl, .. } => {
@@ -128,25 +133,25 @@ fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-/// What became of a [`Change`].
+/// The outcome of a [`Change`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Applied {
-    /// Made.
+    /// The change was made.
     Done,
-    /// Not made: this is there instead, or nothing.
+    /// The change was not made; this is the current entry, if there is one.
     Conflict(Option<Entry>),
 }
 
 impl Applied {
-    /// Whether it was made.
+    /// Returns whether the change was made.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
-    /// What a change has come to that may have been made before: who finds its own content there has written it, and who finds nothing left to delete when
-    /// it asks again may have deleted it.
+    /// The outcome of a change that may already have been made: if its own content is there, it wrote it; if
+    /// a repeated deletion finds nothing, the first attempt may have deleted it.
     pub(crate) fn of_own(self, change: &Change, repeated: bool) -> Self {
         match (&self, change.version()) {
             (Self::Conflict(Some(entry)), Some(version)) if entry.version == version => Self::Done,

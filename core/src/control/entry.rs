@@ -1,4 +1,4 @@
-//! What a control store keeps.
+//! The entries of a control store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +8,22 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 
-/// The longest [`Key`], in bytes.
+/// The maximum length of a [`Key`], in bytes.
 pub const MAX_CONTROL_KEY_BYTES: usize = 512;
-/// The largest value of an [`Entry`], in bytes.
+/// The maximum length of the value of an [`Entry`], in bytes.
 pub const MAX_CONTROL_VALUE_BYTES: usize = 256 << 10;
 
-/// The name of an entry: 1 to [`MAX_CONTROL_KEY_BYTES`] bytes of UTF-8 without control characters. Keys are in the order of their bytes. By custom
-/// their parts are separated by `/`, as in `worker/host-4711`.
+/// The key of an entry: 1 to [`MAX_CONTROL_KEY_BYTES`] bytes of UTF-8 without control characters. Keys are
+/// ordered by their bytes. By convention their parts are separated by `/`, as in `worker/host-4711`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// A key.
+    /// Creates a key.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is empty, too long, or has a control character.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the key is empty, too long, or contains a control
+    /// character.
     pub fn new(key: impl AsRef<str>) -> Result<Self> {
         let key = key.as_ref();
         if key.is_empty() || key.len() > MAX_CONTROL_KEY_BYTES {
@@ -39,7 +40,7 @@ impl Key {
         Ok(Self(key.into()))
     }
 
-    /// The text.
+    /// Returns the key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -58,47 +59,48 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Tells one content of an entry from every other that it had or will have, also after it was deleted and written again. Drawn at random by who
-/// writes, so that a server that was restored from a backup does not hand one out again, and whoever repeats a write knows its own.
+/// Distinguishes one content of an entry from every other that it had or will have, even after the entry was
+/// deleted and written again. The writer draws it at random, so that a server restored from a backup does not
+/// hand out the same version again, and a writer that repeats a write recognises its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 
 impl Version {
-    /// A new one.
+    /// Draws a new version.
     #[must_use]
     pub fn random() -> Self {
         Self(fastrand::u64(1..))
     }
 
-    /// From the number that [`get`](Self::get) returned.
+    /// Creates a version from the number that [`get`](Self::get) returned.
     #[must_use]
     pub const fn from_u64(version: u64) -> Self {
         Self(version)
     }
 
-    /// The number, for storing it.
+    /// Returns the version as a number, for storing it.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 }
 
-/// What is kept under a key.
+/// An entry: what is kept under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its name.
+    /// Its key.
     pub key: Key,
-    /// Which content this is.
+    /// The version of its content.
     pub version: Version,
     /// The content, at most [`MAX_CONTROL_VALUE_BYTES`].
     pub value: Bytes,
-    /// When it will be gone, by the server's clock, to the millisecond; `None`: never by itself.
+    /// When it expires, by the server's clock, to the millisecond; `None`: never.
     pub expires_at: Option<SystemTime>,
 }
 
 impl Entry {
-    /// An entry that does not expire.
+    /// Creates an entry that does not expire.
     pub fn new(key: Key, version: Version, value: impl Into<Bytes>) -> Self {
         Self { key, version, value: value.into(), expires_at: None }
     }
@@ -111,22 +113,22 @@ impl Entry {
     }
 }
 
-/// An answer, and the server's clock when it was given.
+/// A result, and the time by the server's clock when it was returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped<T> {
-    /// By the server's clock, to the millisecond.
+    /// The server's time, to the millisecond.
     pub now: SystemTime,
-    /// The answer.
+    /// The result.
     pub value: T,
 }
 
 impl<T> Stamped<T> {
-    /// An answer that was given at this time.
+    /// Creates a result that was returned at this time.
     pub const fn new(now: SystemTime, value: T) -> Self {
         Self { now, value }
     }
 
-    /// Another answer of the same time.
+    /// Converts the result, keeping the time.
     pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Stamped<U> {
         Stamped { now: self.now, value: map(self.value) }
     }

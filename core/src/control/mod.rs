@@ -1,8 +1,10 @@
-//! Small shared entries on which processes agree: who works, what is due, how many at once.
+//! Small shared entries on which processes agree: which workers are alive, what is due, how many may run at
+//! once.
 //!
-//! A [`ControlStore`] keeps entries under names, each with a [version](Version). A change names the version it expects, so of two that change one
-//! entry at once, one is refused and sees what the other wrote. An entry can be given a time to live, after which it is gone; time is the
-//! server's, and each answer says what it is. Registries of workers, schedules and limits need no more than this; the crate `anyqueue-control` has
+//! A [`ControlStore`] keeps entries under keys, each with a [version](Version). A change states the version
+//! that it expects, so if two changes of one entry race, one is refused and sees what the other wrote. An
+//! entry can have a time to live, after which it is gone. Time is the server's, and each result says what it
+//! is. Registries of workers, schedules and limits need no more than this; the crate `anyqueue-control` has
 //! them.
 //!
 //! ```

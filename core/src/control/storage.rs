@@ -8,46 +8,53 @@ use crate::error::Result;
 use crate::inspect::Page;
 use crate::lifecycle::QueueStorage;
 
-/// The most [`Change`]s, or keys to read, in one call.
+/// The maximum number of [`Change`]s, or of keys to read, in one call.
 pub const MAX_CONTROL_CHANGES: usize = 100;
-/// The most bytes, of keys and values together, that the changes of one call bring.
+/// The maximum number of bytes, of keys and values together, in the changes of one call.
 pub const MAX_CONTROL_CALL_BYTES: usize = 4 << 20;
 
-/// Keeping small shared entries, apart from all partitions: declared by [`control`](crate::adapter::Capabilities::control).
+/// Keeping small shared entries, apart from all partitions. Declared by
+/// [`control`](crate::adapter::Capabilities::control).
 ///
 /// # Time
-/// Entries expire by the server's clock, to the millisecond, and each answer brings the server's time. What has expired is in no answer and in no
-/// one's way, whether its place is free already or not. A storage frees it in time by itself, in bounded steps, with the calls that come.
+/// Entries expire by the server's clock, to the millisecond, and each result brings the server's time. An
+/// expired entry is never returned and never in the way, whether its space has been freed or not. A storage
+/// frees that space in time by itself, in bounded steps, as part of the calls that it gets.
 ///
 /// # Durability
-/// As durable as settlements. What is read was written by a change that is done; a change that is done is seen by every read that begins after it.
+/// Entries are as durable as settlements. A read returns only content written by completed changes, and a
+/// read that begins after a change has completed sees that change.
 #[async_trait]
 pub trait ControlStorage: QueueStorage {
-    /// The entries under these keys, in order.
+    /// Returns the entries under these keys, in order.
     ///
     /// Core guarantees: at most [`MAX_CONTROL_CHANGES`].
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// The server's error.
     async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>>;
 
-    /// Entries whose keys begin with `prefix`, in the order of their keys. What stays meanwhile is seen exactly once over all pages. Fewer than asked
-    /// for means that there are no more.
+    /// Returns the entries whose keys begin with `prefix`, in the order of their keys. An entry that stays
+    /// meanwhile is seen exactly once over all pages. Fewer entries than asked for means that there are no
+    /// more.
     ///
     /// Core guarantees: at most [`MAX_CONTROL_CHANGES`].
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// The server's error.
     async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>>;
 
-    /// Makes changes, in order, each that finds what it expects; a later one finds what an earlier one left. One result for each, in order. No other
-    /// change of an entry comes between the look at what is there and the write.
+    /// Makes changes in order, each one only if it finds what it expects; a later change sees what an earlier
+    /// one left. Returns one result per change, in order. No other change of the same entry comes between the
+    /// check and the write.
     ///
-    /// Core guarantees: not empty, at most [`MAX_CONTROL_CHANGES`], values within [`MAX_CONTROL_VALUE_BYTES`](super::MAX_CONTROL_VALUE_BYTES), in all within
+    /// Core guarantees: at least one change and at most [`MAX_CONTROL_CHANGES`], values within
+    /// [`MAX_CONTROL_VALUE_BYTES`](super::MAX_CONTROL_VALUE_BYTES), all changes together within
     /// [`MAX_CONTROL_CALL_BYTES`], and times to live in whole milliseconds.
     ///
     /// # Errors
-    /// If the server cannot be asked. Then each change may have been made or not; core repeats them, since versions show which were.
+    /// The server's error. Each change may then have been made or not; core repeats the call, since versions
+    /// show which were made.
     async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>>;
 }
 

@@ -1,4 +1,4 @@
-//! What the ledger takes over from a message.
+//! The parts of a message that the ledger keeps.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use super::end::TaskEnd;
 use super::task::{generation, text};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, header};
 
-/// The most of a task's errors that is kept, in bytes. Longer texts are left out: cut, they could not be parsed.
+/// How long a task's errors may be to be kept, in bytes. Longer texts are left out: if cut, they could not be
+/// parsed.
 const MAX_ERRORS_BYTES: usize = 8 << 10;
 
 impl TaskEnd {
-    /// With what the message says of its task.
+    /// Adds what the message says about its task.
     #[must_use]
     pub(crate) fn about(mut self, message: &MessageData) -> Self {
         let headers = message.headers();
@@ -22,7 +23,7 @@ impl TaskEnd {
         self.with_errors(text(headers, header::TASK_ERRORS))
     }
 
-    /// With these failed attempts.
+    /// Sets the failed attempts, unless they are too long.
     #[must_use]
     pub(crate) fn with_errors(mut self, errors: Option<Arc<str>>) -> Self {
         self.errors = errors.filter(|errors| errors.len() <= MAX_ERRORS_BYTES);
@@ -30,12 +31,12 @@ impl TaskEnd {
     }
 }
 
-/// The kind of task that the headers say.
+/// The kind of task, from the headers.
 pub(crate) fn kind_of(headers: &Headers) -> Option<Arc<str>> {
     headers.get(header::TASK_KIND).map(|kind| cut(kind, MAX_KEY_BYTES))
 }
 
-/// At most so many bytes, at a character boundary.
+/// Cuts the text to at most this many bytes, at a character boundary.
 pub(crate) fn cut(text: &str, bytes: usize) -> Arc<str> {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text).into()
 }

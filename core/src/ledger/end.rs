@@ -11,28 +11,28 @@ use crate::error::{Error, ErrorKind, Result};
 /// The largest result that is kept with a task's end, in bytes.
 pub const MAX_RESULT_BYTES: usize = 256 << 10;
 
-/// The most of what a handler noted that is kept with a task's end, in bytes.
+/// How much of what a handler logged is kept with a task's end, in bytes.
 pub const MAX_LOG_BYTES: usize = 4 << 10;
 
 /// How a task can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum EndState {
-    /// It was not wanted any more.
+    /// The task was no longer wanted.
     Cancelled,
-    /// It failed for good, and was not kept as a dead letter.
+    /// The task failed for good, and was not kept as a dead letter.
     Failed,
-    /// It took too long, or expired before it was handled.
+    /// The task took too long, or expired before it was handled.
     TimedOut,
-    /// It is done.
+    /// The task is done.
     Succeeded,
 }
 
 impl EndState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Cancelled, Self::Failed, Self::TimedOut, Self::Succeeded];
 
-    /// The name in logs, filters and output, in `snake_case`.
+    /// Returns the name used in logs, filters and output, in `snake_case`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,7 +43,8 @@ impl EndState {
         }
     }
 
-    /// The number under which it is stored, from 1. It never changes. Of two ends that are equal in all else the greater one counts.
+    /// Returns the number that the state is stored as, from 1. It never changes. Of two ends that are equal
+    /// in all else, the greater one counts.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -54,7 +55,7 @@ impl EndState {
         }
     }
 
-    /// The state that is stored under this number.
+    /// Returns the state that is stored as this number.
     ///
     /// # Errors
     /// [`Incompatible`](ErrorKind::Incompatible) for a number that this release does not know.
@@ -67,51 +68,53 @@ impl EndState {
     }
 }
 
-/// The end of a task as it is kept: all that is known of it but its payload. Times are durations, so that no client's clock matters: the
-/// storage stamps the moment.
+/// The end of a task as it is kept: all that is known of it except its payload. Times are durations, so that
+/// no client's clock matters; the storage stamps the moment of the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskEnd {
-    /// How it ended.
+    /// How the task ended.
     pub state: EndState,
-    /// For how long this is kept; `None`: until it is deleted; zero: it is only counted.
+    /// How long this is kept. `None`: until it is deleted; zero: it is only counted.
     pub keep: Option<Duration>,
-    /// How often the task was put back from dead letters or moved, as far as known.
+    /// How often the task was put back from dead letters or moved, as far as is known.
     pub generation: u32,
-    /// Which attempt this was, from 1; 0: none was made.
+    /// Which attempt this was, counted from 1; 0 if none was made.
     pub attempt: u32,
-    /// Deliveries in all, where the backend counts them; 0: unknown.
+    /// The number of deliveries in all; 0 if unknown.
     pub delivery_count: u32,
-    /// How many messages the task stored with its end.
+    /// How many successors were stored with the end.
     pub successors: u32,
-    /// From the push to the beginning of the last run.
+    /// The time from the push to the beginning of the last run.
     pub waited: Duration,
     /// How long the last run took.
     pub ran: Duration,
-    /// Who ran it.
+    /// Who ran the task.
     pub worker: Option<Arc<str>>,
     /// The kind of task, which selects its handler.
     pub kind: Option<Arc<str>>,
     /// The user's name for the task.
     pub task_id: Option<Arc<str>>,
-    /// The session the task belongs to.
+    /// The session that the task belongs to.
     pub session_id: Option<Arc<str>>,
     /// W3C trace context of the pusher.
     pub trace: Option<Arc<str>>,
-    /// Why it ended so, if it did not succeed.
+    /// Why it ended in this way, if it did not succeed.
     pub reason: Option<Arc<str>>,
-    /// Failed attempts before this one, as the worker writes them into the header `task-errors`.
+    /// The failed attempts, as the worker writes them into the header `task-errors`.
     pub errors: Option<Arc<str>>,
-    /// What the handler noted in its last run, in lines, at most [`MAX_LOG_BYTES`].
+    /// What the handler logged in its last run, as lines, at most [`MAX_LOG_BYTES`].
     pub log: Option<Arc<str>>,
-    /// What the handler returned, at most [`MAX_RESULT_BYTES`]. Lists leave it out, so that a page of them is small.
+    /// What the handler returned, at most [`MAX_RESULT_BYTES`]. Lists leave this out, so that a page of them
+    /// is small.
     pub result: Option<Bytes>,
-    /// Of a task that has not ended, of which a [ledger beside](crate::Beside) the queue was told: how long it waits from then on.
+    /// For a task that has not ended and that a [ledger beside the queue](crate::Beside) records: how long it
+    /// waits from then on.
     pub due_in: Option<Duration>,
 }
 
 impl TaskEnd {
-    /// An end in this state, of which nothing else is known, kept until it is deleted.
+    /// Creates an end in this state that is kept until it is deleted and of which nothing else is known.
     #[must_use]
     pub const fn new(state: EndState) -> Self {
         Self {
@@ -178,14 +181,16 @@ impl TaskEnd {
         self
     }
 
-    /// Whether it is stored. One that is to be kept for no time is only [counted](crate::Queue::series).
+    /// Returns whether the end is stored. An end that is kept for no time is only
+    /// [counted](crate::Queue::series).
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.keep != Some(Duration::ZERO)
     }
 
-    /// Its rank among ends of the same task, less than 2⁶³: by generation, then attempt, then deliveries, then state. The greatest is the
-    /// one that counts, in whatever order they arrive. Each number is cut where it would reach into the next.
+    /// Returns its rank among ends of the same task, less than 2⁶³: by generation, then attempt, then
+    /// deliveries, then state. The end with the greatest rank counts, in whatever order they arrive. Each
+    /// number is capped to its own bits.
     #[must_use]
     pub fn rank(&self) -> u64 {
         let cut = |number: u32, bits: u32| u64::from(number.min((1 << bits) - 1));
@@ -195,12 +200,13 @@ impl TaskEnd {
             | u64::from(self.state.code())
     }
 
-    /// The stored form: one byte of version, then a CBOR map (RFC 8949) with small integer keys. Readers skip keys that they do not know. It
-    /// has everything but [`keep`](Self::keep), which the storage turns into a moment, and [`result`](Self::result), which it keeps apart. At most
-    /// 20 KiB, as core makes them.
+    /// Encodes the stored form: one byte of version, then a CBOR map (RFC 8949) with small integer keys.
+    /// Readers skip keys that they do not know. It contains everything except [`keep`](Self::keep), which the
+    /// storage turns into a moment, and [`result`](Self::result), which it keeps apart. Core makes ends of at
+    /// most 20 KiB.
     ///
     /// # Errors
-    /// [`Internal`](ErrorKind::Internal) only; writing to memory does not fail.
+    /// Only [`Internal`](ErrorKind::Internal); writing to memory does not fail.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = vec![VERSION];
         minicbor::encode(self.wire(), &mut out).map_err(|error| {
@@ -209,11 +215,11 @@ impl TaskEnd {
         Ok(out)
     }
 
-    /// Reads the stored form.
+    /// Decodes the stored form.
     ///
     /// # Errors
-    /// [`Incompatible`](ErrorKind::Incompatible) for a version or a state that this release does not know, [`Corrupt`](ErrorKind::Corrupt) for
-    /// bytes that do not parse.
+    /// [`Incompatible`](ErrorKind::Incompatible) for a version or a state that this release does not know,
+    /// [`Corrupt`](ErrorKind::Corrupt) for bytes that cannot be parsed.
     pub fn decode(stored: &[u8]) -> Result<Self> {
         let corrupt = || Error::new(ErrorKind::Corrupt, "the stored end of a task does not parse");
         match stored.split_first() {

@@ -1,4 +1,4 @@
-//! Ends as they are stored, and how they are asked for.
+//! Stored ends, and queries for them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,16 +10,16 @@ use crate::message::MessageId;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndedQuery {
-    /// Those in one of these states; none named: in any.
+    /// Only ends in one of these states; if there are none, in any.
     pub states: Vec<EndState>,
-    /// Those that ended at this time or later, by the server's clock.
+    /// Only tasks that ended at this time or later, by the server's clock.
     pub since: Option<SystemTime>,
-    /// Those that ended before this time, by the server's clock.
+    /// Only tasks that ended before this time, by the server's clock.
     pub before: Option<SystemTime>,
 }
 
 impl EndedQuery {
-    /// Whether it asks for an end like this.
+    /// Returns whether the query asks for such an end.
     #[must_use]
     pub fn matches(&self, state: EndState, ended_at: SystemTime) -> bool {
         (self.states.is_empty() || self.states.contains(&state))
@@ -28,12 +28,12 @@ impl EndedQuery {
     }
 }
 
-/// Where a page of ends stopped.
+/// The position where a page of ends stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedCursor {
-    /// When the last of it ended.
+    /// When the last task of the page ended.
     pub ended_at: SystemTime,
-    /// Its id.
+    /// The id of its message.
     pub id: MessageId,
 }
 
@@ -41,18 +41,18 @@ pub struct EndedCursor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndedTask {
-    /// The message.
+    /// The id of the message.
     pub id: MessageId,
     /// When it ended, by the server's clock, to the millisecond.
     pub ended_at: SystemTime,
-    /// Until when this is kept; `None`: until it is deleted.
+    /// Until when this is kept; `None` means until it is deleted.
     pub expires_at: Option<SystemTime>,
-    /// Its end. How long it was to be kept is said by `expires_at`.
+    /// The end. `expires_at` replaces its [`keep`](TaskEnd::keep).
     pub end: Arc<TaskEnd>,
 }
 
 impl EndedTask {
-    /// An end that was stored at this moment.
+    /// Creates an end that was stored at this moment.
     #[must_use]
     pub fn new(
         id: MessageId,
@@ -63,7 +63,7 @@ impl EndedTask {
         Self { id, ended_at, expires_at, end }
     }
 
-    /// Where a page that ends with this one goes on.
+    /// Returns the position after a page that ends with this one.
     #[must_use]
     pub const fn cursor(&self) -> EndedCursor {
         EndedCursor { ended_at: self.ended_at, id: self.id }

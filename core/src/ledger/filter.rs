@@ -1,4 +1,4 @@
-//! Which tasks to list, count or delete.
+//! Filters for listing, counting and deleting tasks.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,10 +7,12 @@ use super::end::EndState;
 use super::ended::EndedQuery;
 use super::task::{Task, TaskState};
 
-/// Which tasks of a partition are meant: those that match everything it says. It says nothing at first, so that all match.
+/// A filter for the tasks of a partition. A task matches if it meets every condition that is set; at first
+/// none is, so that all tasks match.
 ///
-/// The backend itself finds [states](Self::in_state) and, of what has ended, [times](Self::since). For all else the tasks are read, a page at a
-/// time, and looked at: see [`scans`](Self::scans).
+/// The backend itself selects by [state](Self::in_state) and, for tasks that have ended, by
+/// [time](Self::since). For all other conditions tasks are read page by page and checked: see
+/// [`scans`](Self::scans).
 ///
 /// ```
 /// use anyqueue::{TaskFilter, TaskState};
@@ -22,28 +24,28 @@ use super::task::{Task, TaskState};
 #[non_exhaustive]
 #[must_use]
 pub struct TaskFilter {
-    /// In one of these states; none named: in any.
+    /// The task is in one of these states; if there are none, in any.
     pub states: Vec<TaskState>,
-    /// Ended at this time or later, by the server's clock. What has not ended does not match.
+    /// The task ended at this time or later, by the server's clock. A task that has not ended does not match.
     pub since: Option<SystemTime>,
-    /// Ended before this time, by the server's clock. What has not ended does not match.
+    /// The task ended before this time, by the server's clock. A task that has not ended does not match.
     pub before: Option<SystemTime>,
-    /// Of this kind.
+    /// The task is of this kind.
     pub kind: Option<Arc<str>>,
-    /// Of this session.
+    /// The task belongs to this session.
     pub session_id: Option<Arc<str>>,
-    /// With a task id that begins so.
+    /// The task id begins with this.
     pub task_id_prefix: Option<Arc<str>>,
-    /// Ended by this worker.
+    /// The task was ended by this worker.
     pub worker: Option<Arc<str>>,
-    /// With this text in its reason or its errors.
+    /// The reason or the errors contain this text.
     pub error: Option<Arc<str>>,
-    /// With at least so many attempts.
+    /// At least this many attempts were made.
     pub min_attempts: Option<u32>,
 }
 
 impl TaskFilter {
-    /// All tasks.
+    /// Creates a filter that matches all tasks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -104,7 +106,8 @@ impl TaskFilter {
         self
     }
 
-    /// Whether it says something that no index knows, so that tasks that do not match are read too.
+    /// Returns whether the filter has a condition without an index, so that tasks that do not match are read
+    /// too.
     #[must_use]
     pub fn scans(&self) -> bool {
         let Self { kind, session_id, task_id_prefix, worker, error, min_attempts, .. } = self;
@@ -112,7 +115,7 @@ impl TaskFilter {
             || min_attempts.is_some()
     }
 
-    /// Whether a task matches.
+    /// Returns whether a task matches.
     #[must_use]
     pub fn matches(&self, task: &Task) -> bool {
         let same = |wanted: &Option<Arc<str>>, has: &Option<Arc<str>>| wanted.is_none() || wanted == has;
@@ -131,7 +134,7 @@ impl TaskFilter {
             && self.min_attempts.is_none_or(|least| task.attempt >= least)
     }
 
-    /// Whether tasks that live can match.
+    /// Whether living tasks can match.
     pub(crate) fn wants_live(&self) -> bool {
         let is_live = |state: &TaskState| state.ended().is_none();
         self.since.is_none() && self.before.is_none() && self.worker.is_none() && self.wants(is_live)
@@ -142,7 +145,7 @@ impl TaskFilter {
         self.worker.is_none() && self.wants(|state| *state == TaskState::Failed)
     }
 
-    /// What to ask the ledger for; `None`: nothing that has ended can match.
+    /// What to ask the ledger for; `None` if nothing that has ended can match.
     pub(crate) fn ended_query(&self) -> Option<EndedQuery> {
         let states: Vec<EndState> = self.states.iter().filter_map(|state| state.ended()).collect();
         let wanted = self.states.is_empty() || !states.is_empty();

@@ -1,24 +1,26 @@
-//! For how long the ends of tasks are kept.
+//! How long the ends of tasks are kept.
 
 use std::time::Duration;
 
 use super::end::EndState;
 
-/// For how long the end of a task is kept, by how it ended. Zero keeps nothing, `None` keeps it until it is deleted.
+/// How long the end of a task is kept, by how it ended. Zero keeps nothing; `None` keeps it until it is
+/// deleted.
 ///
-/// Given to [`QueueBuilder::ledger`](crate::QueueBuilder::ledger), and for one partition to
-/// [`PartitionOptions::with_keep`](crate::PartitionOptions::with_keep). A task can say otherwise by the headers
-/// [`task-keep-success`](crate::header::TASK_KEEP_SUCCESS) and [`task-keep-failure`](crate::header::TASK_KEEP_FAILURE).
+/// Pass it to [`QueueBuilder::ledger`](crate::QueueBuilder::ledger), or for one partition to
+/// [`PartitionOptions::with_keep`](crate::PartitionOptions::with_keep). A task can override it with the
+/// headers [`task-keep-success`](crate::header::TASK_KEEP_SUCCESS) and
+/// [`task-keep-failure`](crate::header::TASK_KEEP_FAILURE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Keep {
-    /// Of tasks that succeeded. Default: 24 hours.
+    /// For tasks that succeeded. Default: 24 hours.
     pub succeeded: Option<Duration>,
-    /// Of tasks that failed. Default: 7 days.
+    /// For tasks that failed. Default: 7 days.
     pub failed: Option<Duration>,
-    /// Of tasks that took too long, or expired. Default: 7 days.
+    /// For tasks that took too long or expired. Default: 7 days.
     pub timed_out: Option<Duration>,
-    /// Of tasks that were cancelled. Default: 24 hours.
+    /// For tasks that were cancelled. Default: 24 hours.
     pub cancelled: Option<Duration>,
 }
 
@@ -30,7 +32,7 @@ impl Default for Keep {
 }
 
 impl Keep {
-    /// Everything for the same time.
+    /// Keeps all ends for the same time.
     #[must_use]
     pub const fn all(keep: Option<Duration>) -> Self {
         Self { succeeded: keep, failed: keep, timed_out: keep, cancelled: keep }
@@ -58,7 +60,7 @@ impl Keep {
         self
     }
 
-    /// That of ends in this state.
+    /// Returns how long ends in this state are kept.
     #[must_use]
     pub const fn of(&self, state: EndState) -> Option<Duration> {
         match state {

@@ -1,4 +1,4 @@
-//! Tasks that have not ended, where the queue itself cannot show them.
+//! Tasks that have not ended, for queues that cannot show them.
 
 use std::time::SystemTime;
 
@@ -11,37 +11,41 @@ use crate::inspect::Page;
 use crate::message::MessageId;
 use crate::partition::PartitionId;
 
-/// What the name of a partition of facts ends with.
+/// The suffix of the name of a partition of facts.
 pub(crate) const FACTS_MARK: &str = ".-live";
 
-/// Whether what a ledger keeps in this partition are no ends, but facts of tasks that have not ended, of which a [ledger beside](crate::Beside) a queue was told.
-/// They are [recorded](super::LedgerQueueStorage::record_ended) as ends are, and not counted.
+/// Returns whether what a ledger keeps in this partition are not ends but facts: reports of a [ledger beside
+/// a queue](crate::Beside) about tasks that have not ended. They are
+/// [recorded](super::LedgerQueueStorage::record_ended) like ends, and not counted.
 #[must_use]
 pub fn is_of_facts(partition: &PartitionId) -> bool {
     partition.name().ends_with(FACTS_MARK)
 }
 
-/// What a ledger knows of tasks that wait or are dead, because it was told: a side of a [ledger beside](crate::Beside) a queue that
-/// [cannot be browsed](crate::adapter::InspectCapability::browse).
+/// What a ledger knows of tasks that wait or are dead from what was reported to it: a part of a [ledger
+/// beside a queue](crate::Beside) that [cannot be browsed](crate::adapter::InspectCapability::browse).
 #[async_trait]
 pub trait LiveTasks: Send + Sync {
-    /// A page of those tasks, the one first of which it was told last. Of which it is told meanwhile may come twice, or not at all.
+    /// Returns a page of those tasks, the most recently reported first. A task that is reported meanwhile may
+    /// appear twice, or not at all.
     ///
     /// Core guarantees: at most [`MAX_PAGE`](crate::MAX_PAGE), a live partition.
     ///
     /// # Errors
-    /// If the ledger cannot be asked.
+    /// The ledger's error.
     async fn live_page(&self, partition: &PartitionId, page: Page<EndedCursor>) -> Result<LivePage>;
 
-    /// Those tasks by id. One result per id, in order: `None` for one that has ended, or of which nothing is known.
+    /// Returns those tasks by id. One result per id, in order: `None` for a task that has ended, or of which
+    /// nothing is known.
     async fn find_live(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<Option<Task>>>;
 
-    /// Looks at a page of those tasks, the one first of which it was told last, and forgets what is meant; or only counts it.
+    /// Looks at a page of those tasks, the most recently reported first, and forgets the ones that `forget`
+    /// selects; a dry run only counts them.
     ///
     /// Core guarantees: at most [`MAX_PAGE`](crate::MAX_PAGE), a live partition.
     ///
     /// # Errors
-    /// If the ledger cannot be asked. Some may be forgotten.
+    /// The ledger's error. Some tasks may already have been forgotten.
     async fn forget_live(
         &self,
         partition: &PartitionId,
@@ -55,29 +59,31 @@ const _: fn(&dyn LiveTasks) = |_| {};
 /// A page of tasks that wait or are dead.
 #[derive(Clone, Debug, Default)]
 pub struct LivePage {
-    /// The tasks: perhaps none, though more follow.
+    /// The tasks. There may be none even if more pages follow.
     pub tasks: Vec<Task>,
-    /// Where to go on; nothing after the last page.
+    /// Where to continue; `None` after the last page.
     pub next: Option<EndedCursor>,
 }
 
-/// Which tasks a ledger is to forget of which it was told that they wait or are dead: for [`Queue::forget_waiting`](crate::Queue::forget_waiting).
+/// Which of the waiting or dead tasks it knows a ledger is to forget: for
+/// [`Queue::forget_waiting`](crate::Queue::forget_waiting).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Forget {
-    /// Those of which it was told last before this moment, by its server's clock. One that waits for its time counts as told when it is due: until then
-    /// there is nothing to be told of it.
+    /// Forgets tasks that were last reported before this moment, by the ledger server's clock. A task that
+    /// waits for its time counts as reported when it is due: until then there is nothing to report about it.
     pub before: SystemTime,
-    /// Also dead letters. No event follows of one that is there until somebody puts it back, so that nobody would know of it.
+    /// Also forgets dead letters. No event follows for a dead letter until somebody puts it back, so one that
+    /// still exists would no longer be known.
     pub dead: bool,
-    /// How many at most.
+    /// The maximum number of tasks to forget.
     pub limit: u64,
-    /// They are counted, and nothing is forgotten.
+    /// Only counts the tasks and forgets nothing.
     pub dry_run: bool,
 }
 
 impl Forget {
-    /// All that wait, of which it was told last before this moment.
+    /// Selects all waiting tasks that were last reported before this moment.
     #[must_use]
     pub const fn before(moment: SystemTime) -> Self {
         Self { before: moment, dead: false, limit: u64::MAX, dry_run: false }
@@ -105,11 +111,11 @@ impl Forget {
     }
 }
 
-/// What came of a page of them.
+/// The result for one page.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forgotten {
-    /// How many were forgotten, or would be.
+    /// How many tasks were forgotten, or would be.
     pub tasks: u64,
-    /// Where to go on; nothing after the last page.
+    /// Where to continue; `None` after the last page.
     pub next: Option<EndedCursor>,
 }

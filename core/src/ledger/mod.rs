@@ -1,6 +1,7 @@
-//! What became of every task: how each delivery ended, kept for a time after the message is gone.
+//! The ledger: how each task ended, kept for a time after its message is gone.
 //!
-//! A task that lives, or is dead, is known by its message. What is done is removed from the queue; its end is what the ledger keeps.
+//! A task that lives or is dead is known by its message. A task that has ended is removed from the queue; the
+//! ledger keeps its end.
 
 mod about;
 mod cancel;

@@ -1,27 +1,31 @@
-//! How many tasks ended in each minute, and how long they waited and ran: counted with their ends, so that nobody has to scan these.
+//! Counts of how many tasks ended in each minute, and how long they waited and ran: kept together with the
+//! ends, so that nobody has to scan those.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::end::{EndState, TaskEnd};
 
-/// For how long counts of ends are kept, at a resolution of one minute.
+/// How long counts of ends are kept, at a resolution of one minute.
 pub const SERIES_KEPT: Duration = Duration::from_hours(8 * 24);
 
-/// The most steps of time that one call of [`Queue::series`](crate::Queue::series) returns: a day by the minute, and a bit.
+/// The largest number of time steps that one call of [`Queue::series`](crate::Queue::series) returns: a
+/// little more than a day by the minute.
 pub const MAX_SERIES_STEPS: u64 = 1_500;
 
-/// The most rows that one call of [`Queue::series`](crate::Queue::series) returns. Each takes somewhat less than a kilobyte.
+/// The largest number of rows that one call of [`Queue::series`](crate::Queue::series) returns. Each takes a
+/// little less than a kilobyte.
 pub const MAX_SERIES_ROWS: usize = 20_000;
 
-/// The most that one task adds to the totals of times.
+/// The longest time that one task adds to the totals of times.
 pub const MAX_COUNTED_TIME: Duration = Duration::from_hours(365 * 24);
 
 /// The number of buckets of a [`Histogram`].
 pub const HISTOGRAM_BUCKETS: usize = 40;
 
-/// How many tasks took how long, in buckets that are the same everywhere: the first has what took less than a microsecond, number *n* what took
-/// from 2ⁿ⁻¹ microseconds to less than 2ⁿ, and the last, number 39, all that took 2³⁸ microseconds (three days) or longer.
+/// A histogram of durations, with the same buckets everywhere: the first one is for less than a microsecond,
+/// number *n* for 2ⁿ⁻¹ microseconds to less than 2ⁿ, and the last, number 39, for 2³⁸ microseconds (three
+/// days) or longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; HISTOGRAM_BUCKETS],
@@ -34,7 +38,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The number of the bucket for this time.
+    /// Returns the number of the bucket for this time.
     #[must_use]
     pub fn bucket(time: Duration) -> u8 {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -42,40 +46,42 @@ impl Histogram {
         u8::try_from(bits).unwrap_or(u8::MAX).min(LAST_BUCKET)
     }
 
-    /// The time below which everything in this bucket is; `None` for the last, which has no bound, and beyond it.
+    /// Returns the upper bound of this bucket, which everything in it is below; `None` for the last bucket,
+    /// which has no bound, and for numbers beyond it.
     #[must_use]
     pub fn bound(bucket: u8) -> Option<Duration> {
         (bucket < LAST_BUCKET).then(|| Duration::from_micros(1 << bucket))
     }
 
-    /// Adds so many tasks to a bucket. What is beyond the last one goes there.
+    /// Adds tasks to a bucket. A number beyond the last bucket counts as the last.
     pub fn add(&mut self, bucket: u8, tasks: u64) {
         if let Some(count) = self.buckets.get_mut(usize::from(bucket.min(LAST_BUCKET))) {
             *count = count.saturating_add(tasks);
         }
     }
 
-    /// Adds another one.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, tasks) in (0..).zip(&other.buckets) {
             self.add(bucket, *tasks);
         }
     }
 
-    /// How many are in each bucket.
+    /// Returns the number of tasks in each bucket.
     #[must_use]
     pub const fn buckets(&self) -> &[u64; HISTOGRAM_BUCKETS] {
         &self.buckets
     }
 
-    /// How many there are in all.
+    /// Returns the number of tasks in all buckets.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The bound of the bucket in which this part of all ends, such as 50 or 95 of 100: that many took less than this. It is up to twice what an exact
-    /// quantile would be. `None` if there are none, or if they are in the last bucket, which has no bound.
+    /// Returns the bound of the bucket in which the given percentile falls: with 95, at least 95 of 100 tasks
+    /// took less than this. It may be up to twice the exact quantile. `None` if there are no tasks, or if the
+    /// percentile falls into the last bucket, which has no bound.
     #[must_use]
     pub fn below(&self, percent: u8) -> Option<Duration> {
         let wanted = self.count().checked_mul(u64::from(percent.min(100)))?.div_ceil(100).max(1);
@@ -93,18 +99,18 @@ impl Histogram {
 const LAST_BUCKET: u8 = 39;
 const _: () = assert!(LAST_BUCKET as usize + 1 == HISTOGRAM_BUCKETS);
 
-/// What tells one counter of ends from another. Counters are in this order.
+/// The key of a counter of ends. Counters are ordered by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesKey {
-    /// The minute in which they ended by the server's clock, in whole minutes since 1970.
+    /// The minute in which the tasks ended by the server's clock, in whole minutes since 1970.
     pub minute: u64,
-    /// The kind of task, if they have one that is not empty.
+    /// The kind of task, if there is one and it is not empty.
     pub kind: Option<Arc<str>>,
-    /// How they ended.
+    /// How the tasks ended.
     pub state: EndState,
-    /// The [bucket](Histogram::bucket) for how long each ran.
+    /// The [bucket](Histogram::bucket) for how long each task ran.
     pub ran_bucket: u8,
-    /// The same for how long each waited.
+    /// The bucket for how long each task waited.
     pub waited_bucket: u8,
 }
 
@@ -112,24 +118,24 @@ pub struct SeriesKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeriesCell {
-    /// Which ends it counts.
+    /// Which ends this counts.
     pub key: SeriesKey,
-    /// How many.
+    /// The number of tasks.
     pub tasks: u64,
-    /// How long they ran in all, each to the microsecond, and at most [`MAX_COUNTED_TIME`].
+    /// How long the tasks ran in all, each counted to the microsecond and with at most [`MAX_COUNTED_TIME`].
     pub ran: Duration,
-    /// The same for how long they waited.
+    /// How long the tasks waited in all, counted in the same way.
     pub waited: Duration,
 }
 
 impl SeriesCell {
-    /// A counter that says this.
+    /// Creates a counter with these values.
     #[must_use]
     pub const fn new(key: SeriesKey, tasks: u64, ran: Duration, waited: Duration) -> Self {
         Self { key, tasks, ran, waited }
     }
 
-    /// What a task adds that ended so at this moment of the server's clock.
+    /// Returns what a task adds that ended in this way at this moment of the server's clock.
     #[must_use]
     pub fn of(end: &TaskEnd, ended_at: SystemTime) -> Self {
         let (ran, waited) = (counted(end.ran), counted(end.waited));
@@ -143,7 +149,7 @@ impl SeriesCell {
         Self { key, tasks: 1, ran, waited }
     }
 
-    /// Adds another one of the same key.
+    /// Adds another counter with the same key.
     pub fn add(&mut self, other: &Self) {
         self.tasks = self.tasks.saturating_add(other.tasks);
         self.ran = self.ran.saturating_add(other.ran);
@@ -151,26 +157,26 @@ impl SeriesCell {
     }
 }
 
-/// As it is counted: in whole microseconds.
+/// The time as it is counted: in whole microseconds.
 fn counted(time: Duration) -> Duration {
     let micros = u64::try_from(time.min(MAX_COUNTED_TIME).as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(micros)
 }
 
-/// The minute of this moment, in whole minutes since 1970.
+/// Returns the minute of this moment, in whole minutes since 1970.
 #[must_use]
 pub fn minute_of(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60)
 }
 
-/// The first minute whose counts are kept at this moment: what is before it can be freed.
+/// Returns the first minute whose counts are kept at this moment; counts before it can be freed.
 #[must_use]
 pub fn first_minute_kept(now: SystemTime) -> u64 {
-    // One more, so that who asks for all of the time gets all of it.
+    // One more, so that a query for the whole time gets all of it.
     minute_of(now).saturating_sub(SERIES_KEPT.as_secs() / 60 + 1)
 }
 
-/// The steps of time by which ends are counted, each beginning at a whole one of UTC.
+/// The time steps by which ends are counted. Each begins at a full minute, hour or day in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum SeriesStep {
@@ -184,7 +190,7 @@ pub enum SeriesStep {
 }
 
 impl SeriesStep {
-    /// How long it is.
+    /// Returns the length of a step.
     #[must_use]
     pub const fn length(self) -> Duration {
         match self {
@@ -200,7 +206,7 @@ impl SeriesStep {
     }
 }
 
-/// Which ends to count: those of whole minutes from `since` on, by the server's clock.
+/// A query for counts of ends: those of whole minutes from `since` on, by the server's clock.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -212,18 +218,19 @@ impl SeriesStep {
 #[non_exhaustive]
 #[must_use]
 pub struct SeriesQuery {
-    /// From the minute of this moment on.
+    /// Counts ends from the minute of this moment on.
     pub since: SystemTime,
-    /// Before this moment, the rest of its minute included; `None`: until now.
+    /// Counts ends before this moment; if it lies within a minute, that whole minute is included. `None`:
+    /// until now.
     pub before: Option<SystemTime>,
-    /// By which steps of time.
+    /// The length of the time steps.
     pub step: SeriesStep,
-    /// Those of this kind.
+    /// Counts only tasks of this kind.
     pub kind: Option<Arc<str>>,
 }
 
 impl SeriesQuery {
-    /// All that ended since then, by the hour.
+    /// Creates a query for everything that ended since this moment, by the hour.
     pub const fn since(since: SystemTime) -> Self {
         Self { since, before: None, step: SeriesStep::Hour, kind: None }
     }
@@ -247,30 +254,30 @@ impl SeriesQuery {
     }
 }
 
-/// The tasks of one kind that ended in one state in a step of time.
+/// The tasks of one kind that ended in one state within one time step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeriesRow {
     /// When the step begins.
     pub at: SystemTime,
-    /// The kind of task, if they have one.
+    /// The kind of task, if there is one.
     pub kind: Option<Arc<str>>,
-    /// How they ended.
+    /// How the tasks ended.
     pub state: EndState,
-    /// How many.
+    /// The number of tasks.
     pub tasks: u64,
-    /// How long they ran in all, each counted with at most [`MAX_COUNTED_TIME`].
+    /// How long the tasks ran in all, each counted with at most [`MAX_COUNTED_TIME`].
     pub ran: Duration,
-    /// How long they waited in all, from the push to the beginning of the last run.
+    /// How long the tasks waited in all, from the push to the beginning of the last run.
     pub waited: Duration,
-    /// How many ran how long.
+    /// The histogram of how long the tasks ran.
     pub ran_histogram: Histogram,
-    /// How many waited how long.
+    /// The histogram of how long the tasks waited.
     pub waited_histogram: Histogram,
 }
 
 impl SeriesRow {
-    /// A row without tasks.
+    /// Creates a row without tasks.
     #[must_use]
     pub fn new(at: SystemTime, kind: Option<Arc<str>>, state: EndState) -> Self {
         let (ran_histogram, waited_histogram) = (Histogram::default(), Histogram::default());

@@ -1,4 +1,4 @@
-//! A task as the ledger shows it, whatever its state.
+//! A task in any state, as the ledger shows it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,31 +11,31 @@ use crate::inspect::{Browsed, MessageState};
 use crate::message::{Headers, MessageData, MessageId, header};
 use crate::partition::PartitionId;
 
-/// Where a task stands. The first four are states of its message; the others are ends.
+/// The state of a task. The first four are states of its message; the others are ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum TaskState {
-    /// It waits for a consumer.
+    /// The task waits for a consumer.
     Queued,
-    /// It waits for its time: delayed, or postponed.
+    /// The task waits for its time: it is delayed or postponed.
     Scheduled,
-    /// A consumer holds it.
+    /// A consumer holds the task.
     Running,
-    /// It is [disabled](crate::Amend::disabled): nobody gets it until it is enabled.
+    /// The task is [disabled](crate::Amend::disabled): nobody gets it until it is enabled.
     Disabled,
-    /// It is done.
+    /// The task is done.
     Succeeded,
-    /// It failed for good. Its message is a dead letter, unless it was not to become one.
+    /// The task failed for good. Its message is a dead letter, unless it was not meant to become one.
     Failed,
-    /// It took too long, or expired before it was handled.
+    /// The task took too long, or expired before it was handled.
     TimedOut,
-    /// It was not wanted any more.
+    /// The task was no longer wanted.
     Cancelled,
 }
 
 impl TaskState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 8] = [
         Self::Queued,
         Self::Scheduled,
@@ -47,7 +47,7 @@ impl TaskState {
         Self::Cancelled,
     ];
 
-    /// The name in logs, filters and output, in `snake_case`.
+    /// Returns the name used in logs, filters and output, in `snake_case`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl TaskState {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how the task ended, if it has.
     #[must_use]
     pub const fn ended(self) -> Option<EndState> {
         match self {
@@ -97,15 +97,15 @@ impl From<MessageState> for TaskState {
     }
 }
 
-/// A task: what is known of it, whether it lives, is dead or has ended.
+/// A task and all that is known of it, whether it lives, is dead or has ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Task {
-    /// Its message.
+    /// The id of its message.
     pub id: MessageId,
-    /// The live partition it belongs to.
+    /// The live partition that it belongs to.
     pub partition: PartitionId,
-    /// Where it stands.
+    /// Its state.
     pub state: TaskState,
     /// The kind of task, which selects its handler.
     pub kind: Option<Arc<str>>,
@@ -115,44 +115,46 @@ pub struct Task {
     pub session_id: Option<Arc<str>>,
     /// W3C trace context of the pusher.
     pub trace: Option<Arc<str>>,
-    /// Who ran it last, where that is known.
+    /// Who ran it last, if known.
     pub worker: Option<Arc<str>>,
-    /// Attempts made so far, where they are known.
+    /// The number of attempts made so far, if known.
     pub attempt: u32,
-    /// Deliveries so far, where they are counted.
+    /// The number of deliveries so far, if they are counted.
     pub delivery_count: Option<u32>,
-    /// When it was pushed, as far as known.
+    /// When it was pushed, if known.
     pub pushed_at: Option<SystemTime>,
     /// When it can be pulled, if it waits for its time.
     pub due_at: Option<SystemTime>,
     /// When it ended or died.
     pub ended_at: Option<SystemTime>,
-    /// Until when its end is kept; `None`: until it is deleted.
+    /// Until when its end is kept; `None` means until it is deleted.
     pub expires_at: Option<SystemTime>,
-    /// From the push to the beginning of the last run, once it has ended and is no dead letter.
+    /// The time from the push to the beginning of the last run, once the task has ended and is not a dead
+    /// letter.
     pub waited: Option<Duration>,
-    /// How long the last run took, once it has ended and is no dead letter.
+    /// How long the last run took, once the task has ended and is not a dead letter.
     pub ran: Option<Duration>,
-    /// Why it failed, or was ended.
+    /// Why it failed or was ended.
     pub reason: Option<Arc<str>>,
-    /// Failed attempts, as the worker writes them into the header `task-errors`.
+    /// The failed attempts, as the worker writes them into the header `task-errors`.
     pub errors: Option<Arc<str>>,
-    /// What its handler noted in the last run, in lines, once it has ended. Lists leave it out.
+    /// What its handler logged in the last run, as lines, once the task has ended. Lists leave this out.
     pub log: Option<Arc<str>>,
     /// What its handler returned.
     pub result: Option<Bytes>,
-    /// Its message, while it lives or is dead, where the queue can be browsed.
+    /// Its message, while the task lives or is dead, if the queue can be browsed.
     pub message: Option<MessageData>,
 }
 
 impl Task {
-    /// Whether its message is a dead letter, which can be put back. The message of what failed otherwise is gone.
+    /// Returns whether its message is a dead letter, which can be put back. If the task failed otherwise, its
+    /// message is gone.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.state == TaskState::Failed && self.waited.is_none()
     }
 
-    /// A task that has ended.
+    /// Creates a task that has ended.
     pub(crate) fn ended(partition: PartitionId, ended: EndedTask) -> Self {
         let EndedTask { id, ended_at, expires_at, end } = ended;
         let end = Arc::unwrap_or_clone(end);
@@ -181,12 +183,12 @@ impl Task {
         }
     }
 
-    /// As lists have it, so that a page of them is small.
+    /// The task as lists show it, so that a page of them is small.
     pub(crate) fn without_log(self) -> Self {
         Self { log: None, ..self }
     }
 
-    /// A task whose message is there, among the living or the dead.
+    /// Creates a task from its message, among the living or the dead.
     pub(crate) fn of_message(partition: &PartitionId, browsed: Browsed, now: SystemTime) -> Self {
         let Browsed { message, state, delivery_count, age, due_in, .. } = browsed;
         let is_dead = partition.is_dead_letters();
@@ -220,17 +222,18 @@ impl Task {
     }
 }
 
-/// Failed attempts so far, as the worker counts them in the headers.
+/// The number of failed attempts so far, as the worker counts them in the headers.
 pub(crate) fn attempts(headers: &Headers) -> u32 {
     number(headers, header::TASK_ATTEMPTS).unwrap_or(0)
 }
 
-/// Attempts made of a dead letter, the last one included. What was pushed there, and did not die here, may have no note of that one.
+/// The number of attempts made with a dead letter, including the last one. A message that was pushed there
+/// and did not die here may lack a note of that one.
 pub(crate) fn attempts_of_dead(headers: &Headers) -> u32 {
     number(headers, header::DEAD_ATTEMPTS).unwrap_or_else(|| attempts(headers))
 }
 
-/// How often the message was put back from dead letters.
+/// How often a redrive put the message back.
 pub(crate) fn generation(headers: &Headers) -> u32 {
     number(headers, header::GENERATION).unwrap_or(0)
 }
@@ -247,8 +250,8 @@ fn number(headers: &Headers, name: &str) -> Option<u32> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskCount {
-    /// How many; at least as many, if not exact.
+    /// The number of tasks; a lower bound if not exact.
     pub value: u64,
-    /// Whether all were counted: else the count stopped at its cap.
+    /// Whether all were counted. If not, the count stopped at its cap.
     pub exact: bool,
 }

@@ -1,4 +1,4 @@
-//! Deliveries taken into care, but for those that core itself has to refuse.
+//! Taking charge of deliveries, except for those that core itself has to refuse.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::clock::far;
 use crate::storage::{RawDelivery, Settlement};
 
 impl Shared {
-    /// Takes deliveries into care; those that have expired or were delivered too often go where they belong instead.
+    /// Takes charge of deliveries; those that have expired or were delivered too often are settled instead.
     pub(super) fn accept(self: &Arc<Self>, terms: &Terms, deliveries: Vec<RawDelivery>) -> Vec<Delivery> {
         let received = self.caller.clock.now();
         let received_at = self.caller.clock.wall();

@@ -1,4 +1,4 @@
-//! From statuses to actions: what a settlement asks of the storage.
+//! Statuses as actions: what a settlement asks of the storage.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
 use crate::storage::Action;
 
 impl Shared {
-    /// What a status asks of the storage for this message.
+    /// Returns what a status asks of the storage for this message.
     pub(super) fn action(
         &self,
         partition: &PartitionId,
@@ -47,7 +47,7 @@ impl Shared {
         }
     }
 
-    /// How a delivery goes back that does not count as a failure.
+    /// Returns how a delivery goes back that does not count as a failure.
     pub(super) fn returned(&self, message: &MessageData, delivery_count: Option<u32>) -> Action {
         match self.noted(message, delivery_count, None) {
             Some(headers) => Action::Postpone { delay: Duration::ZERO, headers: Some(headers) },
@@ -55,7 +55,8 @@ impl Shared {
         }
     }
 
-    /// The headers of a message that goes back, with a note of this release if it has one already and there is room.
+    /// Returns the headers of a message that goes back, with a note of this release if it already has one and
+    /// there is room.
     fn noted(
         &self,
         message: &MessageData,
@@ -72,13 +73,13 @@ impl Shared {
         if self.fits(message, &renewed) { Some(renewed) } else { headers }
     }
 
-    /// Whether the message is within the limits with these headers.
+    /// Whether the message with these headers is within the limits.
     pub(super) fn fits(&self, message: &MessageData, headers: &Headers) -> bool {
         let encoded_len = self.storage().encoded_len(&message.clone().with_headers(headers.clone()));
         encoded_len <= self.capabilities.limits.message_bytes
     }
 
-    /// Replaced headers; those that anyqueue wrote stay.
+    /// Returns the new headers; those that anyqueue wrote stay.
     fn new_headers(&self, message: &MessageData, new: &Headers) -> Result<Headers> {
         if !self.capabilities.postpone_headers {
             return Err(guard::unsupported("new headers when postponing"));
@@ -100,10 +101,10 @@ impl Shared {
     }
 }
 
-/// What was made of a message until it died.
+/// The deliveries and attempts of a message until it died.
 #[derive(Clone, Copy)]
 pub(super) struct Made {
-    /// If they are counted.
+    /// `None` if they are not counted.
     pub(super) deliveries: Option<u32>,
     pub(super) attempts: u32,
 }
@@ -127,7 +128,7 @@ pub(super) fn dead_letter(
     Action::Move { to: partition.dead_letters(), headers: Some(headers) }
 }
 
-/// At most [`MAX_REASON_BYTES`], at a character boundary.
+/// Cuts the reason to [`MAX_REASON_BYTES`], at a character boundary.
 fn cut(reason: &str) -> &str {
     reason.get(..reason.floor_char_boundary(MAX_REASON_BYTES)).unwrap_or(reason)
 }

@@ -1,4 +1,4 @@
-//! Looking inside, and what operators do: counts, browsing, deletion, purge, cancellation, pause.
+//! Inspection and administration: counts, browsing, deletion, purge, cancellation, amendment, pause.
 
 use std::sync::Arc;
 
@@ -16,28 +16,30 @@ use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::Storage;
 
-/// A purge takes at most this many pages of [`MAX_PAGE`], so that a fast producer cannot keep it going forever.
+/// A purge deletes at most this many pages of [`MAX_PAGE`] messages, so that a fast producer cannot keep it
+/// going forever.
 const PURGE_PAGES: usize = 100_000;
 
 /// What [`Queue::delete_where`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeletedWhere {
-    /// Messages deleted.
+    /// The number of messages deleted.
     pub deleted: u64,
-    /// Messages that matched but were held by a consumer, and left alone.
+    /// The number of messages that matched but were held by a consumer, and so were left alone.
     pub leased: u64,
-    /// Messages looked at.
+    /// The number of messages looked at.
     pub scanned: u64,
-    /// Where to go on: it stopped at its limit.
+    /// Where to continue, if it stopped at its limit.
     pub next: Option<MessageId>,
 }
 
 impl Queue {
-    /// How many messages of a partition are in which state, as far as the backend knows.
+    /// Returns how many messages of a partition are in which state, as far as the backend knows.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where it cannot count at all; else the server's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot count at all; otherwise the
+    /// server's error.
     pub async fn counts(&self, partition: impl IntoPartitionId) -> Result<Counts> {
         let partition = partition.into_partition_id()?.live();
         let declared = self.capabilities().inspect;
@@ -47,10 +49,10 @@ impl Queue {
         .await
     }
 
-    /// Names of live partitions in byte order, at most [`MAX_PAGE`] at once.
+    /// Returns the names of live partitions in byte order, at most [`MAX_PAGE`] per call.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's error.
     pub async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
         self.inspect(self.capabilities().inspect.list, "list of partitions", move |inspect| {
             Box::pin(async move { inspect.partitions(page.bounded()).await })
@@ -58,10 +60,11 @@ impl Queue {
         .await
     }
 
-    /// Messages in the order of their ids, at most [`MAX_PAGE`] at once. Nothing is leased and nobody is locked out.
+    /// Returns messages in the order of their ids, at most [`MAX_PAGE`] per call. Nothing is leased and
+    /// nobody is locked out.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's error.
     pub async fn browse(
         &self,
         partition: impl IntoPartitionId,
@@ -74,10 +77,11 @@ impl Queue {
         .await
     }
 
-    /// Deletes messages by id, unless they are held. One result per id, in order.
+    /// Deletes messages by id, unless they are held. Returns one result per id, in order.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's errors are in the results.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), [`InvalidInput`](crate::ErrorKind::InvalidInput) for a
+    /// bad name, or a failed call as a whole; errors of single messages are in the results.
     pub async fn delete(
         &self,
         partition: impl IntoPartitionId,
@@ -97,11 +101,13 @@ impl Queue {
         Ok(answers)
     }
 
-    /// Deletes the messages that the filter accepts, looking at no more than `limit`, from the one after `after` on. Go on with the
-    /// `next` that it returns. Messages that are held are left alone.
+    /// Deletes the messages that the filter accepts. Looks at no more than `limit` messages, starting with
+    /// the one after `after`; to continue, pass the `next` that this returns. Messages that are held are left
+    /// alone.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's; what was deleted before stays deleted.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's error; what was deleted before stays
+    /// deleted.
     pub async fn delete_where(
         &self,
         partition: impl IntoPartitionId,
@@ -134,11 +140,12 @@ impl Queue {
         Ok(done)
     }
 
-    /// Deletes everything that nobody holds, and returns how much. Messages pushed meanwhile may be deleted or not;
-    /// it ends after a hundred million all the same.
+    /// Deletes all messages that nobody holds, and returns how many. Messages pushed meanwhile may or may not
+    /// be deleted; the purge stops after a hundred million messages in any case.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's; what was deleted before stays deleted.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's error; what was deleted before stays
+    /// deleted.
     pub async fn purge(&self, partition: impl IntoPartitionId) -> Result<u64> {
         let partition = partition.into_partition_id()?;
         let declared = self.capabilities().inspect.purge;
@@ -157,12 +164,15 @@ impl Queue {
         Ok(purged)
     }
 
-    /// Requests the cancellation of tasks by message id, from any process. One that waits is removed; the handler of one that
-    /// is held sees [`cancel_requested`](crate::Delivery::cancel_requested) at its next heartbeat. With a
-    /// [ledger](crate::QueueBuilder::ledger), what is removed has ended as [`Cancelled`](crate::TaskState::Cancelled), in the same step.
+    /// Requests the cancellation of tasks by message id, from any process. A waiting message is removed; the
+    /// handler of a held one sees [`cancel_requested`](crate::Delivery::cancel_requested) at its next
+    /// heartbeat. With a [ledger](crate::QueueBuilder::ledger), a task that is removed is recorded as
+    /// [`Cancelled`](crate::TaskState::Cancelled): in the same step, unless the ledger is
+    /// [beside](crate::Beside) the queue.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's errors are in the results.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), [`InvalidInput`](crate::ErrorKind::InvalidInput) for a
+    /// bad name, or a failed call as a whole; errors of single messages are in the results.
     pub async fn request_cancel(
         &self,
         partition: impl IntoPartitionId,
@@ -186,13 +196,13 @@ impl Queue {
         Ok(answers)
     }
 
-    /// Changes messages that wait, by id: their priority, when they are due, their group, whether they are disabled. Each is changed as a
-    /// whole or not at all. One result per id, in order.
+    /// Changes waiting messages by id: their priority, when they are due, their group, or whether they are
+    /// disabled. Each message is changed as a whole or not at all. Returns one result per id, in order.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot, or lacks what the change asks for;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a change of nothing, a value out of range, a bad name or dead letters; the server's
-    /// errors are in the results.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend cannot do this, or lacks something that
+    /// the change needs; [`InvalidInput`](crate::ErrorKind::InvalidInput) for an empty change, a value out of
+    /// range, a bad name or dead letters; errors of single messages are in the results.
     pub async fn amend(
         &self,
         partition: impl IntoPartitionId,
@@ -218,10 +228,11 @@ impl Queue {
         Ok(answers)
     }
 
-    /// Pauses a partition for every client: it delivers nothing until it is resumed. Push and settle go on. Idempotent.
+    /// Pauses a partition for every client: it delivers nothing until it is resumed. Push and settle go on.
+    /// Idempotent.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's error.
     pub async fn pause(&self, partition: impl IntoPartitionId) -> Result<()> {
         self.set_paused(partition.into_partition_id()?, true).await
     }
@@ -229,15 +240,15 @@ impl Queue {
     /// Resumes a paused partition. Idempotent.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause).
+    /// As for [`pause`](Self::pause).
     pub async fn resume(&self, partition: impl IntoPartitionId) -> Result<()> {
         self.set_paused(partition.into_partition_id()?, false).await
     }
 
-    /// Whether a partition is paused.
+    /// Returns whether a partition is paused.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause).
+    /// As for [`pause`](Self::pause).
     pub async fn is_paused(&self, partition: impl IntoPartitionId) -> Result<bool> {
         let partition = partition.into_partition_id()?;
         self.pausing(|pause| Box::pin(async move { pause.is_paused(&partition).await })).await
@@ -247,7 +258,7 @@ impl Queue {
         self.pausing(move |pause| Box::pin(async move { pause.set_paused(&partition, paused).await })).await
     }
 
-    /// What waits is read first, for what the ledger keeps of it.
+    /// Reads the waiting messages first, for what the ledger keeps of them.
     async fn cancel_with_ends(
         &self,
         partition: &PartitionId,

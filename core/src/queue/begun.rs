@@ -1,4 +1,4 @@
-//! Settlements that were handed over and whose outcome nobody has seen yet.
+//! Settlements that were handed over and whose outcome has not been collected yet.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::message::MessageId;
 use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
-/// Where the outcome of a settlement arrives. Dropped, the settlement is carried through all the same.
+/// Where the outcome of a settlement arrives. If this is dropped, the settlement is completed all the same.
 pub(crate) type Reply = oneshot::Receiver<Result<SettleOutcome>>;
 
-/// What a settlement asks for: who asks for the same again is told the same.
+/// What a settlement asks for: asking for the same again returns the same outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) status: QueueMessageStatus,
@@ -27,30 +27,31 @@ impl From<QueueMessageStatus> for Wanted {
     }
 }
 
-/// What became of a settlement; and of which, if one was asked for behind another.
+/// The outcome of a settlement; and of which one, if another was asked for behind it.
 pub(crate) struct Ended {
     pub(super) wanted: Option<Wanted>,
     pub(crate) answer: Result<SettleOutcome>,
 }
 
-/// A delivery's settlement under way.
+/// A settlement of a delivery in flight.
 pub(crate) enum Begun {
     Alone(Reply),
-    /// One after the other: the second is sent only if the first fails, and also if nobody waits for it any more.
+    /// One after the other: the second is sent only if the first fails, and even if nobody waits for it any
+    /// more.
     Behind(oneshot::Receiver<Ended>),
 }
 
 impl Begun {
-    /// Waits for the end.
+    /// Waits for the outcome.
     ///
     /// # Errors
-    /// [`TimedOut`](ErrorKind::TimedOut) if nobody drives the queue's runtime. The end may still come.
+    /// [`TimedOut`](ErrorKind::TimedOut) if nobody drives the queue's runtime. The outcome may still arrive.
     ///
     /// # Cancellation
-    /// Loses nothing.
+    /// Dropping the future loses nothing.
     pub(crate) async fn ended(&mut self, shared: &Shared) -> Result<Ended> {
-        // What is there is taken without waiting: the answers to a batch would use up what a task may do at a time, and the
-        // next call would have to be begun by another thread.
+        // If the outcome is there, take it without waiting: awaiting the outcomes of a batch would use up the
+        // task's budget, and another thread would have to begin the next call.
         if let Some(ended) = self.ended_already() {
             return Ok(ended);
         }
@@ -65,7 +66,7 @@ impl Begun {
         }
     }
 
-    /// The end, if it has come.
+    /// Returns the outcome, if it has arrived.
     pub(crate) fn ended_already(&mut self) -> Option<Ended> {
         match self {
             Self::Alone(reply) => reply.try_recv().map(Ended::alone).ok(),
@@ -73,7 +74,7 @@ impl Begun {
         }
     }
 
-    /// Lets another settlement follow this one, which asked for `before`; `hand_over` hands it over.
+    /// Lets another settlement follow this one, which asked for `before`; `hand_over` hands over the other.
     pub(super) fn followed(
         mut self,
         before: Wanted,
@@ -90,7 +91,7 @@ impl Begun {
             let first = self.ended(&queue).await.unwrap_or_else(|error| Ended::alone(Err(error)));
             let ended = match first.answer {
                 Ok(_) => Ended { wanted: first.wanted.or(Some(before)), ..first },
-                // Its error is nobody's any more: the new settlement takes its place.
+                // Nobody needs its error any more: the new settlement takes its place.
                 Err(_) if held.is_lost() => Ended { wanted: Some(wanted), answer: Ok(SettleOutcome::Lost) },
                 Err(_) => {
                     let mut reply = hand_over(&queue);
@@ -98,7 +99,7 @@ impl Begun {
                     Ended { wanted: Some(wanted), answer }
                 }
             };
-            // Its handler may be gone: it was carried through all the same.
+            // Its handler may be gone; the settlement was completed all the same.
             let _ = say.send(ended);
             drop(active);
         });

@@ -18,10 +18,10 @@ use crate::ledger::Keep;
 use crate::partition::IntoPartitionId;
 use crate::storage::Storage;
 
-/// What a [`Queue`] can be made of: any storage, or a shared `dyn` handle such as [`Registry::open`](crate::Registry::open)
-/// answers. Sealed.
+/// A storage that a [`Queue`] can be built on: any [`Storage`], or a shared `dyn` handle such as the one that
+/// [`Registry::open`](crate::Registry::open) returns. This trait is sealed.
 pub trait IntoStorage: sealed::Sealed {
-    /// The shared handle.
+    /// Converts this into the shared handle.
     fn into_storage(self) -> Arc<dyn Storage>;
 }
 
@@ -44,21 +44,22 @@ impl IntoStorage for Arc<dyn Storage> {
 }
 
 impl Queue {
-    /// A queue with default options.
+    /// Creates a queue with default options.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime, or if the backend cannot keep the default lease.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime, or if the backend does not
+    /// support the default lease.
     pub fn new(storage: impl IntoStorage) -> Result<Self> {
         Self::builder(storage).build()
     }
 
-    /// Options first.
+    /// Returns a builder, to set options first.
     pub fn builder(storage: impl IntoStorage) -> QueueBuilder {
         QueueBuilder::new(storage)
     }
 }
 
-/// Sets up a [`Queue`].
+/// Builds a [`Queue`] with options of its own.
 #[must_use]
 pub struct QueueBuilder {
     storage: Arc<dyn Storage>,
@@ -90,87 +91,94 @@ impl QueueBuilder {
         }
     }
 
-    /// Options of every partition that has none of its own.
+    /// Sets the options of every partition that has none of its own.
     pub fn defaults(mut self, options: PartitionOptions) -> Self {
         self.options.defaults = options;
         self
     }
 
-    /// Options of one partition and its dead letters.
+    /// Sets the options of one partition and its dead letters.
     pub fn partition(mut self, partition: impl IntoPartitionId, options: PartitionOptions) -> Self {
         self.partitions.push((partition.into_partition_id().map(|p| p.name().to_owned()), options));
         self
     }
 
-    /// Another clock: for tests, see [`ManualClock`](crate::ManualClock). For tokio's paused clock see [`Clock::system`].
+    /// Sets another clock. This is meant for tests: see [`ManualClock`](crate::ManualClock). For tokio's
+    /// paused clock see [`Clock::system`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.options.clock = clock;
         self
     }
 
-    /// Makes calls and the heartbeat run on this thread instead of on the caller's runtime.
+    /// Makes calls and runs the heartbeat on this thread instead of on the caller's runtime.
     pub fn io(mut self, io: &IoThread) -> Self {
         self.io = Some(io.clone());
         self
     }
 
-    /// Makes the queue's tasks run by this, instead of in a runtime. Its clock must then be one that is turned. For tests that decide
-    /// themselves what runs next; no part of what is promised to users.
+    /// Runs the queue's tasks with this spawner instead of in a runtime. The clock must then be a manual one.
+    /// For tests that decide themselves what runs next; not part of the public API.
     #[doc(hidden)]
     pub fn spawner(mut self, spawner: Spawner) -> Self {
         self.spawner = Some(spawner);
         self
     }
 
-    /// How often, and how soon, a call that failed safely is repeated.
+    /// Sets how often, and how soon, a failed call is repeated where that is safe.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.options.retry = retry;
         self
     }
 
-    /// The longest that one call to the backend may take, long polls apart. Default 30 s.
+    /// Sets how long one call to the backend may take, not counting the wait of a long poll. Default: 30 s.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.options.call_timeout = timeout;
         self
     }
 
-    /// The most deliveries this queue holds at once, over all partitions; pulls wait for room. Default 16384.
+    /// Sets how many deliveries this queue may hold at once, over all partitions. Pulls wait for room.
+    /// Default: 16384.
     pub fn max_held(mut self, max_held: usize) -> Self {
         self.options.max_held = max_held;
         self
     }
 
-    /// The most bytes of messages that wait in [`push`](Queue::push) at once; further pushes wait for room. Default 64 MiB.
+    /// Sets how many bytes of messages may wait in [`push`](Queue::push) at once. Further pushes wait for
+    /// room. Default: 64 MiB.
     pub fn push_buffer_bytes(mut self, bytes: usize) -> Self {
         self.options.push_buffer_bytes = bytes;
         self
     }
 
-    /// The most partitions that metrics tell apart, by the label `partition`; further ones are counted together, as `(other)`.
-    /// Default 1000. With 0 no name of a partition appears in metrics.
+    /// Sets how many partitions metrics tell apart by the label `partition`; all others are counted together,
+    /// as `(other)`. Default: 1000. With 0, no partition name appears in metrics.
     pub fn metric_partitions(mut self, most: usize) -> Self {
         self.options.metric_partitions = most;
         self
     }
 
-    /// Where the `traceparent` header of pushed messages comes from, unless they bear one.
+    /// Sets where the `traceparent` header of a pushed message comes from, unless the message already has
+    /// one.
     pub fn trace(mut self, source: TraceSource) -> Self {
         self.options.trace = Some(source);
         self
     }
 
-    /// Keeps the ends of tasks for so long: what became of each, when, after how many attempts, with which result. Stored in the same step as
-    /// the end of the delivery, so that none is missing and none is invented. Read by [`Queue::task`] and [`Queue::tasks`]. Default: nothing is kept.
+    /// Keeps a record of how each task ended, for the given time: its outcome, when it ended, after how many
+    /// attempts, and with which result. The record is stored in the same step as the end of the delivery
+    /// where the backend [declares](crate::adapter::Capabilities::ledger) that this is atomic. Read the
+    /// records with [`Queue::task`] and [`Queue::tasks`]. By default nothing is kept.
     pub fn ledger(mut self, keep: Keep) -> Self {
         self.options.ledger = Some(keep);
         self
     }
 
-    /// Makes the queue. Does no I/O; call [`init`](Queue::init) once where the storage is not yet set up.
+    /// Builds the queue. This does no I/O; call [`init`](Queue::init) once if the storage is not set up yet.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime without an [`IoThread`], for a bad partition name, and
-    /// for options the backend cannot keep; [`Unsupported`](crate::ErrorKind::Unsupported) for a ledger where the backend has none.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime without an [`IoThread`], for
+    /// a bad partition name, and for options that the backend does not support;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for a ledger where the backend has none.
     pub fn build(mut self) -> Result<Queue> {
         let capabilities = self.storage.capabilities().clone();
         for (name, options) in std::mem::take(&mut self.partitions) {

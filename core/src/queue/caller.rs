@@ -1,4 +1,4 @@
-//! Calls to the storage as core makes them: with a deadline, repeated where that is safe, measured.
+//! Calls to the storage as core makes them: with a deadline, repeated where that is safe, and measured.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -22,15 +22,15 @@ use crate::storage::{
 };
 use crate::telemetry::{self, PartitionLabels};
 
-/// How often core repeats what is safe to repeat, and how long it pauses between.
+/// How often core repeats a call that is safe to repeat, and how long it pauses in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// Calls in all, the first one included; 1 means never repeat.
+    /// The number of attempts in all, including the first; 1 means never repeat.
     pub attempts: u32,
-    /// The pause after the first; it doubles each time, with ±50 % jitter.
+    /// The pause after the first attempt. It doubles each time, with ±50 % jitter.
     pub base: Duration,
-    /// The longest pause.
+    /// The longest pause, before jitter.
     pub cap: Duration,
 }
 
@@ -42,10 +42,10 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Never repeats.
+    /// A policy that never repeats a call.
     pub const NEVER: Self = Self { attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
 
-    /// Sets [`attempts`](Self::attempts); 0 is taken for 1.
+    /// Sets [`attempts`](Self::attempts); 0 is treated as 1.
     #[must_use]
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
@@ -74,16 +74,16 @@ impl RetryPolicy {
     }
 }
 
-/// The storage behind deadlines and retries.
+/// The storage, with deadlines and retries.
 #[derive(Clone, Debug)]
 pub(crate) struct StorageCaller {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) clock: Clock,
     pub(crate) retry: RetryPolicy,
-    /// The longest that one call other than a long poll may take.
+    /// How long one call other than a long poll may take.
     pub(crate) call_timeout: Duration,
     pub(crate) labels: Arc<PartitionLabels>,
-    /// Who waits in this process for the end of a task.
+    /// The callers in this process that wait for the end of a task.
     pub(crate) end_watches: Arc<EndWatches>,
 }
 
@@ -92,12 +92,12 @@ impl StorageCaller {
         self.storage.name()
     }
 
-    /// Whether somebody else than this process has to answer.
+    /// Whether a call leaves this process.
     fn does_io(&self) -> bool {
         self.storage.capabilities().reach != Reach::Process
     }
 
-    /// Pushes messages of one caller, in order, or single ones of several.
+    /// Pushes the messages of one caller, in order, or single messages of several callers.
     pub(crate) async fn push(
         &self,
         partition: &PartitionId,
@@ -114,7 +114,7 @@ impl StorageCaller {
         answers
     }
 
-    /// Uncertain means "may be stored": repeating is safe only where ids are unique.
+    /// An uncertain push may have been stored: repeating it is safe only where ids are unique.
     pub(crate) fn uncertain_push(&self) -> RetryClass {
         if self.storage.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate }
     }
@@ -143,7 +143,8 @@ impl StorageCaller {
         telemetry::count("anyqueue_lost_total", self.name(), lost);
     }
 
-    /// Tells those who wait for the ends of tasks, here and elsewhere, that these have ended, or are dead.
+    /// Tells those who wait for the ends of tasks, in this process and elsewhere, that these have ended or
+    /// are dead.
     pub(crate) fn note_ended(&self, ids: &[MessageId]) {
         if ids.is_empty() {
             return;
@@ -154,7 +155,8 @@ impl StorageCaller {
         }
     }
 
-    /// Pulls; repeats a safe failure, within the wait and not beyond. Ends at the latest one call's time after the wait.
+    /// Pulls. A safe failure is repeated within the wait and not beyond. Takes at most the wait plus the time
+    /// of one call.
     pub(crate) async fn pull(
         &self,
         partition: &PartitionId,
@@ -211,7 +213,7 @@ impl StorageCaller {
         }
     }
 
-    /// One call with one result: a deadline, and a panic in the adapter is an error.
+    /// Makes one call with one result, within a deadline; a panic in the adapter becomes an error.
     pub(crate) async fn bounded<T>(
         &self,
         operation: Operation,
@@ -232,7 +234,7 @@ impl StorageCaller {
         }
     }
 
-    /// Not repeated: the heartbeat comes again by itself.
+    /// Not repeated: the heartbeat tries again by itself.
     pub(crate) async fn extend(
         &self,
         extensions: &[Extension],
@@ -248,7 +250,7 @@ impl StorageCaller {
         answers
     }
 
-    /// Settles alone what failed together with a pull and is safe to repeat.
+    /// Settles by itself what failed together with a pull and is safe to repeat.
     pub(crate) async fn settle_failed(
         &self,
         settlements: &[Settlement],
@@ -308,7 +310,7 @@ impl StorageCaller {
         answers
     }
 
-    /// One call, within a deadline; a panic in the adapter becomes an error of each item.
+    /// Makes one call within a deadline; a panic in the adapter becomes an error of each item.
     async fn once<A: Clone>(
         &self,
         operation: Operation,
@@ -345,22 +347,23 @@ impl StorageCaller {
     }
 }
 
-/// A time-out has used up its time already: whoever waits is told.
+/// Not after a time-out, which has used up its time already: the caller gets the error.
 fn worth_repeating(error: &Error) -> bool {
     error.retry() == RetryClass::Safe && error.kind() != ErrorKind::TimedOut
 }
 
-/// Whose the items of a call are.
+/// Whose items a call carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callers {
-    /// All of one, who has given them an order.
+    /// All of one caller, who has given them an order.
     One,
-    /// Each of another, who waits for its own answer.
+    /// Each of a different caller, who waits for its own result.
     Several,
 }
 
-/// Leaves out what would break the order of its group if it were made again without its caller's knowledge: a member behind which
-/// another is stored already, and one before which another failed for good or may yet be there. Their callers are told instead.
+/// Leaves out items whose repetition would break the order of their group without their caller's knowledge: a
+/// member behind which another is stored already, and a member behind one that may still be stored or that
+/// only its caller can repeat. Their callers get the error instead.
 fn keep_order<I: Repeatable>(items: &[I], answers: &[Result<I::Answer>], again: &mut Vec<usize>) {
     let group_of = |position: usize| items.get(position).and_then(I::group);
     if !again.iter().any(|position| group_of(*position).is_some()) {
@@ -385,10 +388,10 @@ fn keep_order<I: Repeatable>(items: &[I], answers: &[Result<I::Answer>], again: 
     });
 }
 
-/// An item of a call that can be made again, and what its second answer then means.
+/// An item of a call that can be repeated, and what the result of the repetition means.
 trait Repeatable: Clone + Send + Sync {
     const OPERATION: Operation;
-    /// What the call is about, besides its items.
+    /// What the call concerns, besides its items.
     type Target: ?Sized + Sync;
     type Answer: Clone + Send;
 
@@ -400,7 +403,7 @@ trait Repeatable: Clone + Send + Sync {
 
     fn repeated(item: &Self, answer: Self::Answer) -> Self::Answer;
 
-    /// Within which the items of one caller keep their order.
+    /// The group within which the items of one caller keep their order.
     fn group(&self) -> Option<&str> {
         None
     }
@@ -419,7 +422,7 @@ impl Repeatable for MessageData {
         storage.push(partition, messages)
     }
 
-    /// That the message is there already is what the first attempt was for.
+    /// A repeated push that finds its own message is a success: the first attempt stored it.
     fn repeated(item: &Self, answer: PushOutcome) -> PushOutcome {
         if answer == PushOutcome::Duplicate(Some(item.id())) {
             PushOutcome::Stored(item.id())
@@ -446,7 +449,8 @@ impl Repeatable for Settlement {
         storage.settle(settlements)
     }
 
-    /// A lease that is lost may have been settled by the first attempt; that is not known, and `Lost` says so.
+    /// A lost lease may have been settled by the first attempt; that is not known, so the outcome stays
+    /// `Lost`.
     fn repeated(_: &Self, answer: SettleOutcome) -> SettleOutcome {
         answer
     }

@@ -1,8 +1,9 @@
-//! Joining single requests of many tasks into calls.
+//! Joining single requests from many tasks into calls.
 //!
-//! Requests gather per lane while as many calls as allowed are under way; whoever finds none under way starts one at
-//! once, and even begins it himself: only if it does not end right there does it go on in a task of its own. So a lone caller
-//! never waits for company, nor for another thread, and under load the batches grow by themselves.
+//! Requests gather per lane while as many calls as allowed are in flight. A caller that finds room for
+//! another call starts one at once, and even polls it itself first: only if it is not done then does it go on
+//! in a task of its own. So a lone caller never waits for others or for another thread, and under load the
+//! batches grow by themselves.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -16,21 +17,21 @@ use crate::capabilities::Coalesce;
 use crate::clock::Clock;
 use crate::exec::Exec;
 
-/// The longest that a call waits for those whom the last one answered, where a call is a round trip.
+/// How long a call waits at most for the callers that the last one answered, where a call is a round trip.
 pub(crate) const GATHER: Duration = Duration::from_micros(200);
 
-/// And so often it looks for them, on a clock that stands still.
+/// How often it looks for them at most, on a clock that stands still.
 const MOST_LOOKS: u32 = 4096;
 
-/// Calls of one lane begin at least this part of a call's time after one another, in a steady flow.
+/// In a steady flow, calls of one lane begin at least the duration of the last call, divided by this, apart.
 const APART: u32 = 4;
 
-/// What a coalescer calls.
+/// The calls that a coalescer makes.
 pub(crate) trait Call: Send + Sync + 'static {
     type Lane: Clone + Eq + Hash + Send + Sync + 'static;
     type Request: Send + 'static;
     type Answer: Send + 'static;
-    /// One call for several requests of one lane; one result each, in order.
+    /// Makes one call for several requests of one lane. One result each, in order.
     fn call(
         &self,
         lane: &Self::Lane,
@@ -40,26 +41,26 @@ pub(crate) trait Call: Send + Sync + 'static {
     fn size(&self, request: &Self::Request) -> u64;
 }
 
-/// How much fits one call.
+/// How much fits into one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) items: usize,
     pub(crate) bytes: u64,
 }
 
-/// A request and where its answer goes; nobody may be waiting for it.
+/// A request, and where its result goes; there may be nobody who waits for it.
 pub(crate) struct Pending<C: Call> {
     pub(crate) request: C::Request,
     pub(crate) reply: Option<oneshot::Sender<C::Answer>>,
-    /// The first of those that were handed over together.
+    /// Whether it is the first of those that were handed over together.
     leads: bool,
 }
 
 impl<C: Call> Pending<C> {
-    /// Answers whoever still waits.
+    /// Sends the result to whoever still waits.
     pub(crate) fn answer(self, answer: C::Answer) {
         if let Some(reply) = self.reply {
-            // The receiver may be gone: its caller was dropped, and the request was carried through all the same.
+            // The receiver may be gone: its caller was dropped, and the request was completed all the same.
             let _ = reply.send(answer);
         }
     }
@@ -80,10 +81,10 @@ struct Inner<C: Call> {
 struct Lane<C: Call> {
     pending: VecDeque<Pending<C>>,
     in_flight: usize,
-    /// Requests in the calls that are under way, or whose callers were just answered.
+    /// Requests in the calls in flight, or whose callers have just been answered.
     carried: usize,
     begun: Option<Instant>,
-    /// The time of the last call that was answered.
+    /// How long the last completed call took.
     took: Duration,
 }
 
@@ -92,7 +93,7 @@ impl<C: Call> Lane<C> {
         Self { pending: VecDeque::new(), in_flight: 0, carried: 0, begun: None, took: Duration::ZERO }
     }
 
-    /// Whether the call that was begun last has been under way for long enough.
+    /// Whether the last call has been in flight for long enough.
     fn may_begin(&self, now: Instant) -> bool {
         self.begun.is_none_or(|begun| now >= begun + self.took / APART)
     }
@@ -104,8 +105,8 @@ impl<C: Call> Coalescer<C> {
         Self(Arc::new(Inner { call, config, room, gather, clock, lanes, idle }))
     }
 
-    /// Hands a request over and returns where its outcome will arrive. How many can be handed over at once is bounded by the
-    /// callers: each holds a slot (a held delivery, room in the push buffer).
+    /// Hands over a request and returns where its outcome will arrive. Callers bound how many can be handed
+    /// over at once: each holds a slot (a held delivery, or room in the push buffer).
     pub(crate) fn submit(
         &self,
         exec: &Exec,
@@ -117,7 +118,7 @@ impl<C: Call> Coalescer<C> {
         answer
     }
 
-    /// Hands over requests of one caller together. One place for an outcome each, in order.
+    /// Hands over requests of one caller together. Returns one receiver per request, in order.
     pub(crate) fn submit_many(
         &self,
         exec: &Exec,
@@ -146,7 +147,7 @@ impl<C: Call> Coalescer<C> {
         self.enqueue(exec, lane, std::iter::once(Pending { request, reply: None, leads: true }));
     }
 
-    /// Hands over what was taken before and could not be carried along.
+    /// Hands over requests that were taken before and could not be carried along.
     pub(crate) fn enqueue(&self, exec: &Exec, lane: C::Lane, pending: impl IntoIterator<Item = Pending<C>>) {
         let mut pending = pending.into_iter().peekable();
         if pending.peek().is_none() {
@@ -157,7 +158,8 @@ impl<C: Call> Coalescer<C> {
         }
     }
 
-    /// Puts requests into their lane. If another call may be under way there, returns it: it must be run.
+    /// Puts requests into their lane. If there is room for another call in that lane, returns it: it must be
+    /// run.
     fn join(&self, lane: C::Lane, pending: impl Iterator<Item = Pending<C>>) -> Option<Flight<C>> {
         let mut lanes = self.0.lock();
         let state = lanes.entry(lane.clone()).or_insert_with(Lane::new);
@@ -179,10 +181,10 @@ impl<C: Call> Coalescer<C> {
             .unwrap_or_default()
     }
 
-    /// Waits until nothing is pending or under way.
+    /// Waits until nothing is pending or in flight.
     pub(crate) async fn idle(&self) {
         loop {
-            // Registered before looking, so that the last landing cannot slip in between.
+            // Register before looking, so that the last landing cannot slip in between.
             let mut notified = std::pin::pin!(self.0.idle.notified());
             notified.as_mut().enable();
             if self.0.lock().is_empty() {
@@ -199,7 +201,7 @@ impl<C: Call> Inner<C> {
     }
 }
 
-/// One of the calls that a lane may have under way.
+/// One of the calls that a lane may have in flight.
 struct Flight<C: Call> {
     inner: Arc<Inner<C>>,
     lane: C::Lane,
@@ -235,7 +237,7 @@ impl<C: Call> Flight<C> {
         }
     }
 
-    /// Where each call costs money it waits for company, unless as much as one call carries is there.
+    /// Where each call costs money, waits for more requests, unless there are as many as one call can carry.
     async fn linger(&self) {
         let linger = self.inner.config.linger;
         if !linger.is_zero() && self.look(|lane| lane.pending.len()) < self.inner.room.items {
@@ -247,11 +249,13 @@ impl<C: Call> Flight<C> {
         self.inner.lock().get(&self.lane).map(at).unwrap_or_default()
     }
 
-    /// Those just answered are about to ask again: a moment is spent on letting as many callers come along, for without it small
-    /// calls and large ones take turns. Who is alone, with one request or with many, is never made to wait.
+    /// The callers just answered are about to ask again, so wait a moment for as many callers to come along;
+    /// otherwise small and large calls would alternate. A lone caller, with one request or with many, is
+    /// never made to wait.
     ///
-    /// Where several calls may be under way, the callers are to work while the server does. So each call gets an even share, which is
-    /// answered here, or one would soon carry nearly all; and they are begun some time apart, or all would be answered at once.
+    /// Where several calls may be in flight, callers should work while the server does. So each call gets an
+    /// even share, returned here, or one call would soon carry nearly everything; and calls begin some time
+    /// apart, or all would return at once.
     async fn gather(&self, company: usize) -> usize {
         let clock = &self.inner.clock;
         let end = clock.now() + self.inner.gather;
@@ -275,7 +279,8 @@ impl<C: Call> Flight<C> {
         if several { self.look(share) } else { most }
     }
 
-    /// What has gathered; or, if nothing has, gives the place back under the same lock, so that no request is left behind.
+    /// Takes what has gathered; or, if there is nothing, gives the place back under the same lock, so that no
+    /// request is left behind.
     fn next_batch(&mut self, share: usize) -> Option<Vec<Pending<C>>> {
         let mut lanes = self.inner.lock();
         let state = lanes.get_mut(&self.lane)?;
@@ -300,7 +305,7 @@ impl<C: Call> Flight<C> {
     }
 }
 
-/// A flight that did not land was dropped with its runtime: whoever waits is told by the loss of the sender.
+/// A flight that did not land was dropped with its runtime: waiting callers notice the loss of the sender.
 impl<C: Call> Drop for Flight<C> {
     fn drop(&mut self) {
         if !self.landed {

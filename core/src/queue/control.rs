@@ -1,4 +1,4 @@
-//! The control store of a queue's backend, behind deadlines and retries.
+//! The control store of a queue's backend, with deadlines and retries.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::telemetry;
 const WHAT: &str = "a control store";
 
 impl Queue {
-    /// The store of small shared entries that this queue's backend has: see [`control`](crate::control). Where it has none, take that of another
-    /// queue, on a backend that has.
+    /// Returns the backend's store of small shared entries: see [`control`](crate::control). If this queue's
+    /// backend has none, use the store of another queue whose backend has one.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) where the backend has none.
+    /// [`Unsupported`](ErrorKind::Unsupported) if the backend has none.
     pub fn control(&self) -> Result<ControlStore> {
         if self.capabilities().control && self.storage().control().is_some() {
             return Ok(ControlStore(self.clone()));
@@ -32,29 +32,31 @@ impl Queue {
 /// Small shared entries on which processes agree: see [`control`](crate::control). Cheap to clone.
 ///
 /// # Failures
-/// What fails before it has an answer is repeated, as the queue's [`RetryPolicy`](crate::RetryPolicy) says, also if it may have been done: a change knows
-/// its own [version](crate::control::Version) and does not conflict with itself. Only where somebody else has changed the entry in between does it return a
-/// conflict though it was done for a while, and only an [unconditional](crate::control::Expect::Any) one can be made twice.
+/// A call that fails without a result is repeated as the queue's [`RetryPolicy`](crate::RetryPolicy) allows,
+/// even if it may have taken effect: a change recognises its own [version](crate::control::Version) and does
+/// not conflict with itself. Two cases remain: if somebody else changed the entry in between, the call
+/// returns a conflict though its change was in effect for a while; and an
+/// [unconditional](crate::control::Expect::Any) change may be made twice.
 ///
 /// # Cancellation
-/// A change whose future is dropped may be made or not.
+/// If the future of a change is dropped, the change may or may not be made.
 #[derive(Clone, Debug)]
 pub struct ControlStore(Queue);
 
 impl ControlStore {
-    /// The entry under a key.
+    /// Returns the entry under a key.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's error.
     pub async fn get(&self, key: &Key) -> Result<Stamped<Option<Entry>>> {
         let found = self.get_many(std::slice::from_ref(key)).await?;
         Ok(found.map(|entries| entries.into_iter().next().flatten()))
     }
 
-    /// The entries under keys, in order, at most [`MAX_CONTROL_CHANGES`].
+    /// Returns the entries under several keys, in order; at most [`MAX_CONTROL_CHANGES`] keys.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for too many keys, or the server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for too many keys, or the server's error.
     pub async fn get_many(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
         if keys.len() > MAX_CONTROL_CHANGES {
             return Err(self.refused(Error::invalid(format!(
@@ -71,10 +73,11 @@ impl ControlStore {
         .map(|(answer, _)| answer)
     }
 
-    /// Entries whose keys begin with `prefix`, in the order of their keys, at most [`MAX_CONTROL_CHANGES`] at once.
+    /// Returns the entries whose keys begin with `prefix`, in the order of their keys, at most
+    /// [`MAX_CONTROL_CHANGES`] per call.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's error.
     pub async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
         let prefix: Arc<str> = prefix.into();
         let Page { after, limit } = page;
@@ -87,10 +90,11 @@ impl ControlStore {
         .map(|(answer, _)| answer)
     }
 
-    /// All entries whose keys begin with `prefix`, page by page, with the time of the last one. For as many as fit into memory.
+    /// Returns all entries whose keys begin with `prefix`, read page by page, with the server's time of the
+    /// last page. Use it for as many entries as fit into memory.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if there are more than `most`, or the server's.
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more than `most`, or the server's error.
     pub async fn list_all(&self, prefix: &str, most: usize) -> Result<Stamped<Vec<Entry>>> {
         let mut entries: Vec<Entry> = Vec::new();
         loop {
@@ -108,10 +112,11 @@ impl ControlStore {
         }
     }
 
-    /// Makes a change, if the entry is as it expects.
+    /// Makes a change if the entry is as the change expects.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) or [`TooLarge`](ErrorKind::TooLarge) for a bad change, or the server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) or [`TooLarge`](ErrorKind::TooLarge) for a bad change, or
+    /// the server's error.
     pub async fn apply(&self, change: Change) -> Result<Stamped<Applied>> {
         let applied = self.apply_all(vec![change]).await?;
         let Stamped { now, value } = applied;
@@ -119,12 +124,14 @@ impl ControlStore {
         Ok(Stamped::new(now, first))
     }
 
-    /// Makes changes, in order, each whose entry is as it expects, in one round trip. One result for each, in order. They are not one step: of those
-    /// of one call, others may see some and not yet the rest.
+    /// Makes changes in one round trip and in order, each one only if its entry is as the change expects.
+    /// Returns one result per change, in order. The call is not one step: others may see some of its changes
+    /// before the rest.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) or [`TooLarge`](ErrorKind::TooLarge) if one is bad or they are too many; then none is made. Else the server's,
-    /// and each may have been made or not.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) or [`TooLarge`](ErrorKind::TooLarge) if a change is bad or
+    /// there are too many; then none is made. Otherwise the server's error; each change may or may not have
+    /// been made.
     pub async fn apply_all(&self, changes: Vec<Change>) -> Result<Stamped<Vec<Applied>>> {
         let changes = self.checked(changes)?;
         if changes.is_empty() {
@@ -141,7 +148,8 @@ impl ControlStore {
         if answer.value.len() != changes.len() {
             return Err(self.refused(miscounted()));
         }
-        // A client can have sent it again by itself: its own content is known in any case.
+        // A client library may have repeated the call by itself, so a change recognises its own content in
+        // any case.
         let knows_its_own = |(applied, change): (Applied, &Change)| applied.of_own(change, repeated);
         Ok(answer.map(|applied| applied.into_iter().zip(changes.iter()).map(knows_its_own).collect()))
     }
@@ -165,7 +173,8 @@ impl ControlStore {
         self.0.0.stamp(error, Operation::Control)
     }
 
-    /// Calls until there is an answer, within the policy. Also returns whether it was called more than once.
+    /// Calls until there is a result, as the retry policy allows. Also returns whether it called more than
+    /// once.
     async fn repeat<T: Send + 'static>(
         &self,
         call: impl Fn(&dyn ControlStorage) -> BoxFuture<'_, Result<T>> + Send + Sync + 'static,
@@ -201,7 +210,7 @@ impl ControlStore {
     }
 }
 
-/// What ran into its deadline has taken its time already.
+/// A call that ran into its deadline has used up its time already.
 fn is_worth_repeating(error: &Error) -> bool {
     error.retry() != RetryClass::Never && error.kind() != ErrorKind::TimedOut
 }

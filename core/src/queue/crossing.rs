@@ -1,17 +1,18 @@
-//! Until when a lease can be trusted that several extensions were asked for at once.
+//! How long a lease can be trusted if several extensions of it were in flight at once.
 //!
-//! The heartbeat and the application extend the same lease, and each extension replaces the end that the one before it set. Which of
-//! two that were under way together the server made last cannot be told from their answers. So the end of neither is trusted beyond what
-//! the other would have left of it.
+//! The heartbeat and the application extend the same lease, and each extension replaces the end that the one
+//! before it set. If two were in flight together, their results do not tell which one the server applied
+//! last. So neither is trusted beyond what the other would have left of the lease.
 
 use std::time::{Duration, Instant};
 
 use crate::clock::far;
 
-/// Extensions of one lease that may have been made in any order.
+/// Extensions of one lease that may have been applied in any order.
 #[derive(Debug, Default)]
 pub(super) struct Crossing {
-    /// Under way. Few: the heartbeat gives up each within a lease, and the application asks for one at a time.
+    /// Those in flight. There are few: the heartbeat gives up each one within a lease, and the application
+    /// asks for one at a time.
     open: Vec<Open>,
     doubt: Option<Doubt>,
 }
@@ -20,24 +21,25 @@ pub(super) struct Crossing {
 struct Open {
     number: u64,
     duration: Duration,
-    /// The earliest end of the lease, should this one be granted.
+    /// The earliest end of the lease if this extension is granted.
     end: Instant,
 }
 
-/// Extensions without an answer, which the server may have made, or may make still.
+/// Extensions without a result, which the server may have applied or may still apply.
 #[derive(Debug)]
 struct Doubt {
     shortest: Duration,
-    /// None of them is made after this.
+    /// None of them is applied after this.
     until: Instant,
 }
 
 impl Crossing {
-    /// An extension is asked for.
+    /// Notes that an extension is asked for.
     pub(super) fn begin(&mut self, number: u64, now: Instant, duration: Duration) {
         let mut end = far(now, duration);
         for other in &mut self.open {
-            // Made last, either would let the lease end as long after the other as it says, at the earliest counted from now.
+            // Whichever is applied last sets the end of the lease to its own duration after that, at the
+            // earliest counted from now.
             other.end = other.end.min(far(now, duration));
             end = end.min(far(now, other.duration));
         }
@@ -48,12 +50,13 @@ impl Crossing {
         self.open.push(Open { number, duration, end });
     }
 
-    /// An extension was granted: until when the lease can be trusted for that. Nothing if it was never asked for.
+    /// Notes that an extension was granted. Returns until when the lease can be trusted because of it; `None`
+    /// if it was never asked for.
     pub(super) fn granted(&mut self, number: u64) -> Option<Instant> {
         self.take(number).map(|open| open.end)
     }
 
-    /// An extension got no answer, and is made before then, if at all.
+    /// Notes that an extension got no result; the server applies it before `until`, if at all.
     pub(super) fn doubted(&mut self, number: u64, until: Instant) {
         let Some(Open { duration, .. }) = self.take(number) else { return };
         let before = self.doubt.take();

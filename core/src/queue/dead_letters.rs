@@ -1,4 +1,5 @@
-//! Dead letters: list and purge. Written once over the traits: a partition's dead letters are a partition.
+//! Dead letters: list and purge. Written once over the storage traits, since a partition's dead letters are a
+//! partition.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +14,7 @@ use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
-/// The lease under which dead letters are looked at. The heartbeat renews it.
+/// The lease under which dead letters are inspected. The heartbeat renews it.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// The dead letters of one partition.
@@ -23,11 +24,11 @@ pub struct DeadLetters {
     pub(super) partition: PartitionId,
 }
 
-/// One dead letter as [`DeadLetters::list`] shows it.
+/// A dead letter, as listed by [`DeadLetters::list`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// The message, with anyqueue's own headers about its death.
+    /// The message, including anyqueue's own headers about its death.
     pub message: MessageData,
     /// Why it died.
     pub reason: Option<String>,
@@ -35,8 +36,9 @@ pub struct DeadLetter {
     pub died_at: Option<SystemTime>,
     /// Its delivery count when it died.
     pub deliveries: Option<u32>,
-    /// Attempts until it died, the last one included, as a worker counts them in the header `task-attempts`. One that was merely settled
-    /// as `Failed` is counted in [`deliveries`](Self::deliveries) alone.
+    /// The number of attempts until it died, including the last one, as a worker counts them in the header
+    /// `task-attempts`. A delivery that was merely settled as `Failed` is counted only in
+    /// [`deliveries`](Self::deliveries).
     pub attempts: Option<u32>,
 }
 
@@ -54,7 +56,7 @@ impl From<MessageData> for DeadLetter {
 }
 
 impl Queue {
-    /// The dead letters of a partition.
+    /// Returns the dead letters of a partition.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name.
@@ -64,16 +66,17 @@ impl Queue {
 }
 
 impl DeadLetters {
-    /// The partition that they are: it can be pulled like any.
+    /// Returns the partition that holds these dead letters; it can be pulled from like any other.
     pub fn partition(&self) -> &PartitionId {
         &self.partition
     }
 
-    /// A page of them in the order of their ids, at most [`MAX_PAGE`](crate::MAX_PAGE) at once. Where the backend cannot browse, the first
-    /// ones are leased for a moment and released, and any further page is `Unsupported`.
+    /// Returns a page of dead letters in the order of their ids, at most [`MAX_PAGE`](crate::MAX_PAGE) per
+    /// call. If the backend cannot browse, this leases the first ones for a moment and releases them; further
+    /// pages are then `Unsupported`.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's error.
     pub async fn list(&self, page: Page<MessageId>) -> Result<Vec<DeadLetter>> {
         if self.queue.capabilities().inspect.browse {
             let listed = self.queue.browse(&self.partition, page).await?;
@@ -91,10 +94,11 @@ impl DeadLetters {
         Ok(listed)
     }
 
-    /// Deletes all of them that nobody holds, and returns how many. Of those that die meanwhile some may stay.
+    /// Deletes all dead letters that nobody holds, and returns how many. Messages that die meanwhile may
+    /// remain.
     ///
     /// # Errors
-    /// The server's; what was deleted before stays deleted.
+    /// The server's error; what was deleted before stays deleted.
     pub async fn purge(&self) -> Result<u64> {
         if self.queue.capabilities().inspect.purge {
             return self.queue.purge(&self.partition).await;
@@ -116,20 +120,20 @@ impl DeadLetters {
         }
     }
 
-    /// For a run over all of them, which is to end though more die meanwhile.
+    /// For a run over all dead letters, which must end even if more messages die meanwhile.
     pub(super) fn trickle(&self) -> Trickle {
         Trickle::new(self.queue.clock().clone(), self.queue.capabilities().limits.pull_batch)
     }
 
-    /// Releases them before the caller goes on, so that its next call finds them. What fails is released again in the
-    /// background, as any delivery that is dropped.
+    /// Releases deliveries before the caller goes on, so that its next call finds them. A release that fails
+    /// is repeated in the background, as for any delivery that is dropped.
     pub(super) async fn give_back(&self, mut held: Vec<Delivery>) {
         self.queue.settle_many(held.iter_mut().map(|handler| (handler, QueueMessageStatus::Waiting))).await;
     }
 
     pub(super) async fn pull(&self, max: usize) -> Result<Vec<Delivery>> {
         let lease = LEASE.clamp(self.queue.capabilities().lease.min, self.queue.capabilities().lease.max);
-        // One empty answer is taken for the end.
+        // The caller takes one empty result for the end.
         let held = self.queue.pull(&self.partition).max(max).lease(lease).thorough(true).await?;
         if held.is_empty() && self.queue.0.slots.available_permits() == 0 {
             return Err(Error::new(

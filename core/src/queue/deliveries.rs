@@ -1,17 +1,19 @@
 //! Which deliveries count towards `max_deliveries`, where the server counts releases too.
 //!
-//! There the server's number alone would send messages to the dead letters that no handler has ever seen: released by other
-//! processes, or taken and returned by an adapter. Each process knows its own releases and failures. If those do not explain a
-//! count over the limit, the message gets a second chance: it is put back with a note of how many deliveries are taken for releases.
-//! A message with that note is released by renewing the note, so that from then on every process knows of every release.
-//! So a release never kills, and what kills its consumers each time dies after at most twice the limit.
+//! On such a server the server's count alone would send messages to the dead letters that no handler has ever
+//! seen: messages released by other processes, or taken and returned by an adapter. Each process knows its
+//! own releases and failures. If those do not explain a count over the limit, the message gets a second
+//! chance: it is put back with a note of how many of its deliveries are taken for releases. A message with
+//! that note is released by renewing the note, so that from then on every process knows of every release. So
+//! a release never leads to the dead letters, and a message that kills its consumers every time goes there
+//! after at most twice the limit.
 
 use crate::capabilities::{Capabilities, DeliveryCount};
 use crate::counts::MessageCounts;
 use crate::message::{Headers, MessageData, MessageId, header};
 use crate::storage::Action;
 
-/// Messages whose releases and failures are remembered.
+/// How many messages' releases and failures are remembered.
 const REMEMBERED: usize = 10_000;
 
 /// What this process knows of earlier deliveries.
@@ -29,11 +31,11 @@ struct Own {
     failed: MessageCounts,
 }
 
-/// What becomes of a message by the number of its deliveries.
+/// What happens to a message because of the number of its deliveries.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
     HandedOut,
-    /// Put back with these headers: its deliveries may have been releases of others.
+    /// Put back with these headers: its deliveries may have been releases by others.
     SecondChance(Headers),
     Dead,
 }
@@ -48,11 +50,11 @@ impl DeliveryCounts {
         }
     }
 
-    /// A delivery is about to end so.
+    /// Notes that a delivery is about to end with this action.
     pub(crate) fn note(&self, id: MessageId, action: &Action) {
         let Some(own) = &self.own else { return };
         match action {
-            // The note that goes along tells everybody.
+            // The note in the headers tells everybody.
             Action::Postpone { headers: Some(headers), .. } if headers.contains_key(header::RELEASED) => {
                 own.forget(id);
             }
@@ -62,14 +64,15 @@ impl DeliveryCounts {
         }
     }
 
-    /// A delivery ended otherwise than by a release: as a failure, or with its lease.
+    /// Notes that a delivery ended not by a release but as a failure, or with its lease.
     pub(crate) fn failed(&self, id: MessageId) {
         if let Some(own) = &self.own {
             own.failed.add(id);
         }
     }
 
-    /// Whether a message that came for the `count`th time may be handed out, if it may be delivered `most` times.
+    /// Decides whether a message that is delivered for the `count`th time may be handed out, if `most`
+    /// deliveries are allowed.
     pub(crate) fn judge(&self, message: &MessageData, count: u32, most: u32) -> Judged {
         let Some(own) = &self.own else {
             return if count > most { Judged::Dead } else { Judged::HandedOut };
@@ -81,7 +84,7 @@ impl DeliveryCounts {
             return Judged::HandedOut;
         }
         let failed = own.failed.of(message.id());
-        // All but this delivery are failures that were seen here: nobody else can have released it.
+        // All deliveries but this one are failures seen here: nobody else can have released the message.
         let is_explained = left.saturating_sub(1) <= failed;
         if noted.is_some() || is_explained || !self.can_note {
             return Judged::Dead;
@@ -90,7 +93,8 @@ impl DeliveryCounts {
         Judged::SecondChance(with_note(message, count.saturating_sub(failed)))
     }
 
-    /// The headers with which a message that has a note goes back, if this delivery is to count as released.
+    /// Returns the headers with which a message that has a note goes back, if this delivery is to count as a
+    /// release.
     pub(crate) fn renewed(&self, message: &MessageData, count: Option<u32>) -> Option<Headers> {
         let own = self.own.as_ref()?;
         let noted = noted(message, count?)?;
@@ -106,8 +110,8 @@ impl Own {
     }
 }
 
-/// How many of its deliveries are noted as releases. A note that says more than there were is from another place, where the
-/// message was counted before it came here.
+/// How many of its deliveries are noted as releases. A note that is not below the count is from another
+/// place, where the message was counted before.
 fn noted(message: &MessageData, count: u32) -> Option<u32> {
     let noted = message.headers().get(header::RELEASED)?.parse().ok()?;
     (noted < count).then_some(noted)

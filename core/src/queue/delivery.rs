@@ -1,4 +1,4 @@
-//! One delivery's life in its handler's hands.
+//! One delivery, from its handler's point of view.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,12 +20,13 @@ use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
 use crate::storage::{Action, ExtendOutcome, Lease, SettleOutcome, Settlement};
 
-/// A message that this process holds: what was delivered, and the right to say what becomes of it.
+/// A message that this process holds, and the right to decide what happens to it.
 ///
-/// While it lives and is not settled, core keeps its lease alive (unless the pull said otherwise). Dropping it unsettled gives
-/// the message back, promptly and without blocking; if the process dies, the lease ends by itself. When ownership is
-/// lost all the same (the server was out of reach for too long, somebody else has the message now), [`lost`](Self::lost) fires: stop
-/// working then, somebody else may be doing it.
+/// Until it is settled or dropped, core keeps its lease alive, unless the pull turned that off. Dropping it
+/// unsettled gives the message back to the queue, promptly and without blocking; if the process dies, the
+/// lease expires. If ownership is lost all the same (because the server was out of reach for too long, or
+/// another consumer has the message now), [`lost`](Self::lost) fires: stop working then, because another
+/// consumer may be doing the same work.
 #[must_use = "dropping a delivery gives the message back to the queue"]
 pub struct Delivery {
     shared: Arc<Shared>,
@@ -33,25 +34,25 @@ pub struct Delivery {
     message: MessageData,
     wanted: Wanted,
     receipt: Receipt,
-    /// What the ledger is to know of this run.
+    /// What to record in the ledger about this run.
     report: Option<Box<TaskReport>>,
     concluded: Option<SettleOutcome>,
-    /// A settlement that was handed over and whose outcome nobody has seen yet.
+    /// A settlement that was handed over and whose outcome has not been collected yet.
     pending: Option<Begun>,
-    /// Room in the window of a stream.
+    /// This delivery's room in the window of a stream.
     window: Option<Arc<Slot>>,
 }
 
-/// Room for a handler in the window of its stream.
+/// Room for a delivery in the window of its stream.
 pub(super) type Slot = WindowSlot<Delivery>;
 
-/// Where the handlers of a stream come from.
+/// Where the deliveries of a stream come from.
 pub(super) type HandlerFeed = Feed<Delivery>;
 
-/// A settlement to be joined with others, and the room in a stream's window that it makes.
+/// A settlement that may share a call with others, and the room that it frees in a stream's window.
 pub(super) struct SettleRequest {
     pub(super) settlement: Settlement,
-    /// What its successors and the result of its task take of the room in a call.
+    /// How many bytes of the call its successors and the result of its task take up.
     pub(super) bytes: u64,
     pub(super) window: Option<Arc<Slot>>,
 }
@@ -62,7 +63,7 @@ impl From<Settlement> for SettleRequest {
     }
 }
 
-/// What came with the delivery.
+/// What the storage reported with the delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receipt {
     pub(crate) delivery_count: Option<u32>,
@@ -91,106 +92,114 @@ impl Delivery {
         self
     }
 
-    /// The message's identity.
+    /// Returns the id of the message.
     pub fn id(&self) -> MessageId {
         self.message.id()
     }
 
-    /// The user's name for the task.
+    /// Returns the user's name for the task.
     pub fn task_id(&self) -> Option<&str> {
         self.message.task_id()
     }
 
-    /// The session the task belongs to.
+    /// Returns the session that the task belongs to.
     pub fn session_id(&self) -> Option<&str> {
         self.message.session_id()
     }
 
-    /// The payload.
+    /// Returns the payload.
     pub fn payload(&self) -> &[u8] {
         self.message.payload()
     }
 
-    /// The payload, shared, without copying.
+    /// Returns the payload as shared [`Bytes`], without copying it.
     pub fn payload_bytes(&self) -> Bytes {
         self.message.payload_bytes()
     }
 
-    /// The headers.
+    /// Returns the headers.
     pub fn headers(&self) -> &Headers {
         self.message.headers()
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     pub fn message(&self) -> &MessageData {
         &self.message
     }
 
-    /// Where it was pulled from.
+    /// Returns the partition that the message was pulled from.
     pub fn partition(&self) -> &PartitionId {
         &self.held.lease.partition
     }
 
-    /// Deliveries so far, this one included, where the backend counts; see [`DeliveryCount`](crate::adapter::DeliveryCount).
+    /// Returns the number of deliveries so far, including this one, if the backend counts them; see
+    /// [`DeliveryCount`](crate::adapter::DeliveryCount).
     pub fn delivery_count(&self) -> Option<u32> {
         self.receipt.delivery_count
     }
 
-    /// When it was received, by this host's clock.
+    /// Returns when the message was received, by this host's clock.
     pub fn received_at(&self) -> SystemTime {
         self.receipt.received_at
     }
 
-    /// How long before its reception it was pushed, by the server's clock.
+    /// Returns how long before its receipt the message was pushed, by the server's clock.
     pub fn age(&self) -> Duration {
         self.receipt.age
     }
 
-    /// Until when the lease can be trusted, as things stand; the heartbeat moves it. `None` once it is settled or lost.
+    /// Returns the time until which the lease can be trusted if it is not renewed again; each heartbeat moves
+    /// it. `None` once the delivery is settled or lost.
     pub fn lease_until(&self) -> Option<Instant> {
         self.shared.keeper.trusted_until(&self.held)
     }
 
-    /// `Waiting` at first; then what it was settled with last.
+    /// Returns the status that the delivery was last settled with; `Waiting` before that.
     pub fn status(&self) -> &QueueMessageStatus {
         &self.wanted.status
     }
 
-    /// Fires when ownership is lost. It does not fire for a settlement of one's own.
+    /// Returns a token that is cancelled when ownership is lost. Settling this delivery does not cancel it.
     pub fn lost(&self) -> &CancellationToken {
         self.held.lost()
     }
 
-    /// Whether ownership is lost.
+    /// Returns whether ownership is lost.
     pub fn is_lost(&self) -> bool {
         self.held.is_lost()
     }
 
-    /// Fires when somebody has [requested the task's cancellation](crate::Queue::request_cancel), at the next heartbeat.
+    /// Returns a token that is cancelled, at the next heartbeat, when somebody has [requested the task's
+    /// cancellation](crate::Queue::request_cancel).
     pub fn cancel_requested(&self) -> &CancellationToken {
         self.held.cancel_requested()
     }
 
-    /// Ends the delivery. Settlements of many tasks share calls; a lone one goes at once.
+    /// Ends the delivery with a status. Settlements from many tasks share calls; a lone one is sent at once.
     ///
-    /// [`Lost`](SettleOutcome::Lost) means that ownership was lost before: nothing was changed, somebody else has the message or had it.
-    /// Settling again with the same status returns the same; with another one, `Lost`.
+    /// [`Lost`](SettleOutcome::Lost) means that ownership was lost before: nothing was changed, and another
+    /// consumer has, or had, the message. Settling again with the same status returns the same outcome;
+    /// settling with another status returns `Lost`.
     ///
     /// # Errors
-    /// Of the status, with the delivery still held: [`Unsupported`](ErrorKind::Unsupported), [`InvalidInput`](ErrorKind::InvalidInput) or
-    /// [`TooLarge`](ErrorKind::TooLarge) for a delay or headers. Of the server, after what is safe was repeated: settle again.
+    /// For a delay or headers that cannot be used: [`Unsupported`](ErrorKind::Unsupported),
+    /// [`InvalidInput`](ErrorKind::InvalidInput) or [`TooLarge`](ErrorKind::TooLarge); the delivery is still
+    /// held. Otherwise the server's error, after core has repeated what is safe to repeat: settle again.
     ///
     /// # Cancellation
-    /// Once polled, the settlement is carried through; a later call returns its outcome.
+    /// Once polled, the settlement is completed even if the future is dropped; a later call returns its
+    /// outcome.
     pub async fn settle(&mut self, status: QueueMessageStatus) -> Result<SettleOutcome> {
         self.settle_with(status, Successors::new()).await
     }
 
-    /// Ends the delivery and stores messages with its end, in one step where the backend
-    /// [declares it](crate::adapter::Capabilities::successors); else they are stored first, and come twice if a crash keeps the delivery from
-    /// ending. If ownership was lost none of them is stored.
+    /// Ends the delivery and stores messages along with its end. Where the backend [declares
+    /// it](crate::adapter::Capabilities::successors), both happen in one step. Otherwise the messages are
+    /// stored first, and are stored twice if a crash keeps the delivery from ending. If ownership was lost,
+    /// none of them is stored.
     ///
-    /// One that is a duplicate, by its id or its deduplication key, is left out. Since the delivery ends first, one may take over its key.
+    /// A message that is a duplicate, by its id or its deduplication key, is left out. Since the delivery
+    /// ends first, a message may take over its deduplication key.
     ///
     /// ```
     /// use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed, Successors};
@@ -207,14 +216,16 @@ impl Delivery {
     /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
     /// ```
     ///
-    /// Settling again with the same status and the same messages returns the same; with others, `Lost`.
+    /// Settling again with the same status and the same messages returns the same outcome; with others it
+    /// returns `Lost`.
     ///
     /// # Errors
-    /// As [`settle`](Self::settle), and with the delivery still held for a successor that cannot be pushed: the error is that of the push, and
-    /// names the successor. [`Unsupported`](ErrorKind::Unsupported) where successors are not declared.
+    /// As for [`settle`](Self::settle). Also, with the delivery still held, for a successor that cannot be
+    /// pushed: the error is that of the push and names the successor. [`Unsupported`](ErrorKind::Unsupported)
+    /// if the backend does not declare successors.
     ///
     /// # Cancellation
-    /// As [`settle`](Self::settle).
+    /// As for [`settle`](Self::settle).
     pub async fn settle_with(
         &mut self,
         status: QueueMessageStatus,
@@ -228,14 +239,15 @@ impl Delivery {
         self.outcome(&wanted).await
     }
 
-    /// Moves the lease end to now + `duration`, and makes that the lease that the heartbeat renews. Cut where it would go
-    /// beyond the partition's `max_hold`.
+    /// Moves the end of the lease to now + `duration`, and lets the heartbeat renew the lease by that
+    /// duration from then on. The duration is cut where it would exceed the partition's `max_hold`.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a duration out of range, or once `max_hold` is reached; else the server's.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a duration out of range, or once `max_hold` is reached;
+    /// otherwise the server's error.
     ///
     /// # Cancellation
-    /// Dropping the future leaves the lease extended or not.
+    /// If the future is dropped, the lease may or may not be extended.
     pub async fn extend(&mut self, duration: Duration) -> Result<ExtendOutcome> {
         let shared = &self.shared;
         let stamp = |error: Error| error.with_backend(shared.name()).with_operation(Operation::Extend);
@@ -263,18 +275,19 @@ impl Delivery {
         Ok(outcome)
     }
 
-    /// Says what the ledger is to know of this run, should the task end with it; it replaces what was said before. Without a
-    /// [ledger](crate::QueueBuilder::ledger) it is checked and forgotten.
+    /// Sets what the ledger records about this run if the task ends with it; replaces an earlier report.
+    /// Without a [ledger](crate::QueueBuilder::ledger) the report is checked and discarded.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) for a result beyond [`MAX_RESULT_BYTES`](crate::MAX_RESULT_BYTES), with the delivery still held.
+    /// [`TooLarge`](ErrorKind::TooLarge) for a result beyond [`MAX_RESULT_BYTES`](crate::MAX_RESULT_BYTES);
+    /// the delivery is still held.
     pub fn report(&mut self, report: TaskReport) -> Result<()> {
         report.check().map_err(|error| error.with_backend(self.shared.name()))?;
         self.report = self.shared.options.ledger.is_some().then(|| Box::new(report));
         Ok(())
     }
 
-    /// What the ledger keeps if it is settled so.
+    /// What the ledger keeps if the delivery is settled with this status.
     fn end_of_task(
         &self,
         status: &QueueMessageStatus,
@@ -294,15 +307,15 @@ impl Delivery {
         self.shared.end(&ending, status, action, self.report.as_deref())
     }
 
-    /// What to hand over for this status. Nothing if the outcome is known already, and while an earlier settlement is under way:
-    /// then this one follows it by itself, should it fail.
+    /// Prepares the settlement to hand over. Returns `None` if the outcome is known already, or while an
+    /// earlier settlement is under way: then this one is sent after it by itself, should it fail.
     pub(super) fn prepare(
         &mut self,
         wanted: &Wanted,
         successors: Successors,
     ) -> Result<Option<SettleRequest>> {
         if let Some(ended) = self.pending.as_mut().and_then(Begun::ended_already) {
-            // Its error is nobody's any more: the new settlement takes its place.
+            // Nobody needs its error any more: the new settlement takes its place.
             let _ = self.end(ended);
         }
         let is_open = self.is_open();
@@ -340,12 +353,12 @@ impl Delivery {
         Ok(None)
     }
 
-    /// The settlement was handed over.
+    /// Notes that a settlement was handed over.
     pub(crate) fn begun(&mut self, reply: Reply) {
         self.pending = Some(Begun::Alone(reply));
     }
 
-    /// Waits for the outcome of what was handed over; what is known already is answered at once.
+    /// Waits for the outcome of what was handed over; returns at once if it is known already.
     pub(super) async fn outcome(&mut self, wanted: &Wanted) -> Result<SettleOutcome> {
         if let Some(pending) = &mut self.pending {
             let ended = pending.ended(&self.shared).await?;
@@ -357,7 +370,7 @@ impl Delivery {
         }
     }
 
-    /// What was handed over has ended so.
+    /// Takes over the outcome of what was handed over.
     fn end(&mut self, ended: Ended) -> Result<()> {
         self.pending = None;
         if let Some(wanted) = ended.wanted {
@@ -381,29 +394,30 @@ impl Delivery {
         &self.shared
     }
 
-    /// What another hand on it needs.
+    /// What another handle on this delivery needs.
     pub(super) fn parts(&self) -> (&Arc<Shared>, &Arc<Held>, Receipt) {
         (&self.shared, &self.held, self.receipt)
     }
 
-    /// Whether nobody has asked for its end.
+    /// Whether no settlement has been asked for yet.
     pub(super) fn is_open(&self) -> bool {
         self.concluded.is_none() && self.pending.is_none()
     }
 
-    /// It was settled by another way than [`settle`](Self::settle).
+    /// Notes that it was settled in another way than by [`settle`](Self::settle).
     pub(crate) fn conclude(mut self, outcome: SettleOutcome) {
         self.concluded = Some(outcome);
         self.shared.keeper.release(&self.held);
     }
 }
 
-/// Releases what was not settled. Does no I/O: the release is handed to the batcher, which has a place for each delivery held.
+/// Releases the message if it was not settled. Does no I/O: the release is handed to the batcher, which has a
+/// place for each held delivery.
 impl Drop for Delivery {
     fn drop(&mut self) {
         if self.concluded.is_none() {
             self.shared.keeper.release(&self.held);
-            // Lost with its runtime, it is still ours to release.
+            // If it was lost with its runtime, it is still ours to release.
             let is_ours = !self.held.is_lost() || self.shared.exec.has_ended();
             if self.pending.is_none() && is_ours {
                 self.shared.release(&self.held, &self.message, self.receipt.delivery_count);

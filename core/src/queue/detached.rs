@@ -1,4 +1,5 @@
-//! Deliveries that are settled by somebody who does not hold a [`Delivery`]: another process, or a later one.
+//! Deliveries that are settled without their [`Delivery`]: by another process, or by this one after a
+//! restart.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,10 +20,12 @@ use crate::storage::{ExtendOutcome, Extension, Lease, SettleOutcome, Settlement,
 /// Which layout [`DetachedDelivery::to_bytes`] writes.
 const FORMAT: u8 = 1;
 
-/// What is needed to settle a delivery, without the delivery: for services that hand messages to others and must remember nothing themselves.
+/// All that is needed to settle a delivery without its [`Delivery`]: for services that hand messages to
+/// others and keep no state of their own.
 ///
-/// Nobody keeps its lease alive, gives it back or notices its loss. It counts towards nobody's `max_held`. Whoever has it can settle the message, so it is
-/// as secret as the message: [`to_bytes`](Self::to_bytes) neither encrypts nor signs.
+/// Nothing keeps its lease alive, gives the message back or notices that the lease is lost. It does not count
+/// towards `max_held`. Anyone who has it can settle the message, so keep it as secret as the message itself:
+/// [`to_bytes`](Self::to_bytes) neither encrypts nor signs.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +46,7 @@ const FORMAT: u8 = 1;
 #[must_use = "nobody gives the message back before its lease ends"]
 pub struct DetachedDelivery {
     lease: Lease,
-    /// With its payload blanked: what does not change a message does not need it.
+    /// With a blank payload: an action that leaves the message as it is does not need the real one.
     message: MessageData,
     delivery_count: Option<u32>,
     age: Duration,
@@ -51,37 +54,37 @@ pub struct DetachedDelivery {
 }
 
 impl DetachedDelivery {
-    /// The message's identity.
+    /// Returns the id of the message.
     pub fn id(&self) -> MessageId {
         self.lease.id
     }
 
-    /// Where it was pulled from.
+    /// Returns the partition that the message was pulled from.
     pub fn partition(&self) -> &PartitionId {
         &self.lease.partition
     }
 
-    /// The message's headers.
+    /// Returns the headers of the message.
     pub fn headers(&self) -> &Headers {
         self.message.headers()
     }
 
-    /// The message, with a payload of zeros as long as the real one.
+    /// Returns the message with a payload of zeros, as long as the real one.
     pub fn message_without_payload(&self) -> &MessageData {
         &self.message
     }
 
-    /// Deliveries so far, this one included, where the backend counts.
+    /// Returns the number of deliveries so far, including this one, if the backend counts them.
     pub fn delivery_count(&self) -> Option<u32> {
         self.delivery_count
     }
 
-    /// When it was received, by the clock of the host that received it.
+    /// Returns when the message was received, by the clock of the host that received it.
     pub fn received_at(&self) -> SystemTime {
         self.received_at
     }
 
-    /// Its stored form: some hundred bytes, and the headers.
+    /// Encodes this delivery. The result contains the headers but not the payload, and is otherwise small.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let received = self.received_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -108,10 +111,11 @@ impl DetachedDelivery {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Decodes what [`to_bytes`](Self::to_bytes) wrote.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) for other bytes, [`Incompatible`](ErrorKind::Incompatible) for those of a newer release.
+    /// [`Corrupt`](ErrorKind::Corrupt) for any other bytes, [`Incompatible`](ErrorKind::Incompatible) for
+    /// those of a newer release.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let corrupt = || Error::new(ErrorKind::Corrupt, "these bytes are no detached delivery");
         let wire: Wire<'_> = minicbor::decode(bytes).map_err(|error| corrupt().with_source(error))?;
@@ -148,7 +152,7 @@ impl DetachedDelivery {
     }
 }
 
-/// The longest payload that is stood in for.
+/// The longest payload that zeros may stand in for.
 const MAX_BLANK_BYTES: usize = 256 << 20;
 
 #[derive(Encode, Decode, CborLen)]
@@ -189,10 +193,12 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Delivery {
-    /// Takes the delivery out of this process's care, for whoever will settle it with [`Queue::settle_detached`]. Its lease is not renewed any more.
+    /// Detaches the delivery from this process, for whoever will settle it with [`Queue::settle_detached`].
+    /// Its lease is no longer renewed.
     ///
     /// # Errors
-    /// Returns the delivery where its lease is not [portable](crate::adapter::LeaseCapability::portable), and once it is lost, or a settlement was
+    /// Returns the delivery unchanged if its lease is not
+    /// [portable](crate::adapter::LeaseCapability::portable), if it is lost, or if a settlement has been
     /// asked for.
     #[allow(clippy::result_large_err, reason = "the delivery is handed back as it came")]
     pub fn detach(self) -> std::result::Result<DetachedDelivery, Self> {
@@ -224,16 +230,18 @@ impl Delivery {
 }
 
 impl Queue {
-    /// Ends a delivery that was [detached](Delivery::detach), here or in another process over the same backend, as [`Delivery::settle`] would; with what the
-    /// ledger is to know of its run. Settlements of many tasks share calls.
+    /// Ends a delivery that was [detached](Delivery::detach), here or in another process over the same
+    /// backend, as [`Delivery::settle`] would, with a report of its run for the ledger. Settlements from many
+    /// tasks share calls.
     ///
-    /// [`Lost`](SettleOutcome::Lost): the lease ended before, or it is already settled.
+    /// [`Lost`](SettleOutcome::Lost) means that the lease had already ended, or that the delivery was already
+    /// settled.
     ///
     /// # Errors
-    /// As [`Delivery::settle`] and [`Delivery::report`]. The delivery can be settled again.
+    /// As for [`Delivery::settle`] and [`Delivery::report`]. The delivery can be settled again.
     ///
     /// # Cancellation
-    /// Once polled, the settlement is carried through.
+    /// Once polled, the settlement is completed even if the future is dropped.
     pub async fn settle_detached(
         &self,
         delivery: &DetachedDelivery,
@@ -263,11 +271,12 @@ impl Queue {
         shared.exec.answer(&mut reply).await.map_err(unknown)?
     }
 
-    /// Moves the lease ends of [detached](Delivery::detach) deliveries to now + the duration given, in as few calls as the backend allows; cut where it would go
-    /// beyond the partition's `max_hold`, counted from when it was received. One result for each, in order.
+    /// Moves the lease ends of [detached](Delivery::detach) deliveries to now + the given durations, in as
+    /// few calls as the backend allows. A duration is cut where it would exceed the partition's `max_hold`,
+    /// counted from when the message was received. Returns one result per delivery, in order.
     ///
     /// # Cancellation
-    /// Dropping the future leaves each extended or not.
+    /// If the future is dropped, each lease may or may not be extended.
     pub async fn extend_detached(
         &self,
         deliveries: &[(&DetachedDelivery, Duration)],
@@ -286,7 +295,8 @@ impl Queue {
 }
 
 impl Shared {
-    /// How long ago it was received. By the time of day, since it may have been in another process: a clock that was set back counts as no time.
+    /// How long ago it was received, by the time of day, since that may have been in another process. If the
+    /// clock was set back, this is zero.
     fn held_for(&self, delivery: &DetachedDelivery) -> Duration {
         self.caller.clock.wall().duration_since(delivery.received_at).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the ledger is told of a task with the end of its delivery.
+//! What the ledger records of a task when its delivery ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
 use crate::storage::Action;
 
-/// What the one who runs a task knows of its run, for the ledger: handed to [`Delivery::report`](crate::Delivery::report), and kept if the task
-/// ends with this delivery.
+/// What whoever runs a task reports about its run, for the ledger. Pass it to
+/// [`Delivery::report`](crate::Delivery::report); it is kept if the task ends with this delivery.
 ///
 /// ```
 /// use anyqueue::{Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskReport, TaskState};
@@ -35,26 +35,27 @@ use crate::storage::Action;
 #[non_exhaustive]
 #[must_use = "a report says nothing until a delivery has it"]
 pub struct TaskReport {
-    /// How the task ends, where the status does not say it: what is removed as `Processed` or `Cancelled` may have failed for good.
+    /// How the task ends, if the status does not tell: a task that is removed as `Processed` or `Cancelled`
+    /// may have failed for good.
     pub state: Option<EndState>,
-    /// Which attempt this is, from 1. If nothing is said: the one after those that the header `task-attempts` counts.
+    /// Which attempt this is, counted from 1. Default: one more than the header `task-attempts` counts.
     pub attempt: Option<u32>,
-    /// How long it ran. If nothing is said: since it was received.
+    /// How long the task ran. Default: the time since the message was received.
     pub ran: Option<Duration>,
-    /// Who runs it.
+    /// Who ran the task.
     pub worker: Option<Arc<str>>,
-    /// Why it does not succeed.
+    /// Why the task did not succeed.
     pub reason: Option<Arc<str>>,
-    /// Failed attempts, this one included; else what the header `task-errors` says.
+    /// The failed attempts, including this one. Default: the value of the header `task-errors`.
     pub errors: Option<Arc<str>>,
-    /// What was noted while it ran, in lines. What is more than [`MAX_LOG_BYTES`] is cut.
+    /// What was logged during the run, as lines. Whatever exceeds [`MAX_LOG_BYTES`] is cut.
     pub log: Option<Arc<str>>,
-    /// What comes of it, at most [`MAX_RESULT_BYTES`].
+    /// The result of the task, at most [`MAX_RESULT_BYTES`].
     pub result: Option<Bytes>,
 }
 
 impl TaskReport {
-    /// A report that says nothing.
+    /// Creates an empty report.
     pub fn new() -> Self {
         Self::default()
     }
@@ -120,12 +121,12 @@ impl TaskReport {
     }
 }
 
-/// A task that ends, as core knows it.
+/// The end of a task as core sees it.
 pub(super) struct Ending<'a> {
     pub(super) partition: &'a PartitionId,
     pub(super) message: &'a MessageData,
     pub(super) delivery_count: Option<u32>,
-    /// Its age at the beginning of its last run.
+    /// The message's age at the beginning of its last run.
     pub(super) waited: Duration,
     pub(super) ran: Duration,
     /// Whether a handler had it.
@@ -133,14 +134,15 @@ pub(super) struct Ending<'a> {
     pub(super) successors: usize,
 }
 
-/// Attempts made of this message, the one that ends now included: as the report says, else by the header `task-attempts`.
+/// The number of attempts made with this message, including the one that ends now: as the report says, or
+/// else by the header `task-attempts`.
 pub(super) fn attempt(message: &MessageData, was_handled: bool, report: Option<&TaskReport>) -> u32 {
     let said = report.and_then(|report| report.attempt);
     said.unwrap_or_else(|| attempts(message.headers()).saturating_add(u32::from(was_handled)))
 }
 
 impl Ending<'_> {
-    /// An end, or a fact of a task that goes on, with all that is known of it.
+    /// Describes an end, or a fact about a task that goes on, with all that is known.
     pub(super) fn described(&self, state: EndState, report: Option<&TaskReport>) -> TaskEnd {
         let empty = TaskReport::default();
         let (report, message) = (report.unwrap_or(&empty), self.message);
@@ -162,7 +164,8 @@ impl Ending<'_> {
 }
 
 impl Shared {
-    /// What a settlement stores in the ledger; nothing if the task does not end with it, or is not to be kept.
+    /// What a settlement stores in the ledger; nothing if the task does not end with it, or is not to be
+    /// kept.
     pub(super) fn end(
         &self,
         ending: &Ending<'_>,
@@ -183,7 +186,8 @@ impl Shared {
         self.ended(ending, state, report)
     }
 
-    /// What the ledger counts of a task whose message becomes a dead letter: all that is kept of it, where the queue itself shows those.
+    /// What the ledger counts for a task whose message becomes a dead letter. If the queue itself shows dead
+    /// letters, nothing else is kept.
     pub(super) fn died(
         &self,
         ending: &Ending<'_>,
@@ -214,7 +218,7 @@ impl Shared {
         Some(Arc::new(end))
     }
 
-    /// What the ledger keeps of a task that is cancelled while it waits, as it was found before.
+    /// What the ledger keeps of a task that is cancelled while it waits, given the message as found before.
     pub(super) fn end_cancelled(
         &self,
         partition: &PartitionId,
@@ -237,7 +241,7 @@ impl Shared {
         )
     }
 
-    /// What the ledger keeps of a task that ended so.
+    /// What the ledger keeps of a task that ended in this state.
     pub(super) fn ended(
         &self,
         ending: &Ending<'_>,
@@ -258,14 +262,14 @@ impl Shared {
     }
 }
 
-/// For how long the task itself asks to be kept.
+/// How long the task's own headers ask for its end to be kept.
 #[allow(clippy::option_option, reason = "not said; forever; for so long")]
 fn keep_by_header(headers: &Headers, state: EndState) -> Option<Option<Duration>> {
     let name =
         if state == EndState::Succeeded { header::TASK_KEEP_SUCCESS } else { header::TASK_KEEP_FAILURE };
     match headers.get(name)?.as_str() {
         "forever" => Some(None),
-        // What cannot be read is as if it were not said: the task is done, and must not fail by that.
+        // An unreadable value is ignored: the task is done, and must not fail because of it.
         text => humantime::parse_duration(text).ok().map(Some),
     }
 }

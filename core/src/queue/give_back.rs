@@ -7,7 +7,8 @@ use crate::message::MessageData;
 use crate::storage::{Action, Settlement};
 
 impl Shared {
-    /// A lease that ran out by core's own clock. Held by connection, the server does not know: tell it.
+    /// Handles a lease that ran out by core's own clock. If it is held by a connection, the server does not
+    /// know: tell it.
     pub(super) fn lost_here(&self, held: &Held) {
         self.deliveries.failed(held.lease.id);
         if self.capabilities.lease.kind == LeaseKind::Connection {
@@ -38,7 +39,7 @@ impl Shared {
             for error in
                 self.settle_apart(part.to_vec()).await.iter().filter_map(|answer| answer.as_ref().err())
             {
-                // The lease ends it instead.
+                // The end of the lease gives it back instead.
                 tracing::debug!(%error, "a delivery could not be given back at close");
             }
         }

@@ -1,4 +1,4 @@
-//! Groups claimed whole.
+//! Pulling whole groups.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -12,8 +12,9 @@ use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
 impl Pull {
-    /// Pulls groups as a whole: the first of each group, and with it those behind it that could be pulled, up to so many in all, so that
-    /// like work can be done together. [`max`](Self::max) still counts messages, and cuts the last group.
+    /// Pulls whole groups: the first message of each group together with those behind it that are ready, up
+    /// to `max_members` in all, so that related work can be done together. [`max`](Self::max) still counts
+    /// messages, so the last group may be cut short.
     ///
     /// ```
     /// use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed};
@@ -34,19 +35,20 @@ impl Pull {
     }
 }
 
-/// A pull of whole groups being set up by [`Pull::whole_groups`]; await it.
+/// A pull of whole groups, set up by [`Pull::whole_groups`]; await it to run it.
 #[derive(Debug)]
 #[must_use = "a pull does nothing until it is awaited"]
 pub struct PullGroups(Pull);
 
-/// Returns groups that hold up to `max` messages in all, or none when the wait is over. A message without a group comes as one of its own.
+/// Returns groups that hold up to `max` messages in all, or none when the wait is over. A message without a
+/// group comes as a group of its own.
 ///
 /// # Errors
-/// As a [`Pull`], and [`Unsupported`](crate::ErrorKind::Unsupported) for more than one member at once where
-/// [whole groups](crate::adapter::Capabilities::whole_groups) are not declared.
+/// As for a [`Pull`], and [`Unsupported`](crate::ErrorKind::Unsupported) if more than one member at once is
+/// asked for where [whole groups](crate::adapter::Capabilities::whole_groups) are not declared.
 ///
 /// # Cancellation
-/// As of a [`Pull`].
+/// As for a [`Pull`].
 impl IntoFuture for PullGroups {
     type Output = Result<Vec<GroupDelivery>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -66,10 +68,12 @@ impl IntoFuture for PullGroups {
     }
 }
 
-/// Members of one group that are held together, in the group's order: at least one. A message without a group is alone in it.
+/// Members of one group that are held together, in the group's order; at least one. A message without a group
+/// is the only member.
 ///
-/// Each is a [`Delivery`] of its own, and can be settled by itself. Until all have been, nobody else gets another member of the group.
-/// Dropping this gives back the members that were not settled; they come again in the same order.
+/// Each member is a [`Delivery`] of its own and can be settled by itself. Until all of them have been
+/// settled, no other consumer gets a member of the group. Dropping the group gives back the members that were
+/// not settled; they are delivered again in the same order.
 #[must_use = "dropping a group gives its members back to the queue"]
 pub struct GroupDelivery {
     queue: Queue,
@@ -77,31 +81,31 @@ pub struct GroupDelivery {
 }
 
 impl GroupDelivery {
-    /// The name of the group.
+    /// Returns the name of the group; `None` for a message without one.
     pub fn group(&self) -> Option<&str> {
         self.members.first().and_then(group_of)
     }
 
-    /// Its members, first to last.
+    /// Returns the members, first to last.
     pub fn members(&self) -> &[Delivery] {
         &self.members
     }
 
-    /// Its members, first to last, to settle or extend each by itself.
+    /// Returns the members, first to last, to settle or extend each by itself.
     pub fn members_mut(&mut self) -> &mut [Delivery] {
         &mut self.members
     }
 
-    /// Its members, first to last.
+    /// Returns the members, first to last.
     pub fn into_members(self) -> Vec<Delivery> {
         self.members
     }
 
-    /// Settles all members in the same way, in as few calls as the backend allows. One result for each, in order, as of
-    /// [`Delivery::settle`]: one may fail, or be lost, where others do not.
+    /// Settles all members with the same status, in as few calls as the backend allows. Returns one result
+    /// per member, in order, as [`Delivery::settle`] would: some may fail or be lost while others succeed.
     ///
     /// # Cancellation
-    /// Once polled, all of it is carried through.
+    /// Once polled, all settlements are completed even if the future is dropped.
     pub async fn settle(&mut self, status: QueueMessageStatus) -> Vec<Result<SettleOutcome>> {
         let all = self.members.iter_mut().map(|member| (member, status.clone()));
         self.queue.settle_many(all).await

@@ -1,4 +1,4 @@
-//! What is refused before an adapter sees it.
+//! Checks that refuse a call before an adapter sees it.
 
 use std::time::Duration;
 
@@ -8,16 +8,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, OnDuplicate, RESERVED_HEADER_PREFIX};
 use crate::partition::PartitionId;
 
-/// The longest header name, in bytes.
+/// The maximum length of a header name, in bytes.
 pub const MAX_HEADER_NAME_BYTES: usize = 256;
 
-/// Checks a message against what a backend declares, as [`Queue::push`](crate::Queue::push) does. For adapters with a way around
-/// `Queue`, such as a push inside the caller's own transaction. `encoded_len` is what
-/// [`PushQueueStorage::encoded_len`](crate::adapter::PushQueueStorage::encoded_len) says of the message.
+/// Checks a message against what a backend declares, as [`Queue::push`](crate::Queue::push) does. For
+/// adapters that offer a way around `Queue`, such as a push inside the caller's own transaction.
+/// `encoded_len` is the length that
+/// [`PushQueueStorage::encoded_len`](crate::adapter::PushQueueStorage::encoded_len) returns for the message.
 ///
 /// # Errors
-/// [`Unsupported`](ErrorKind::Unsupported) for an option that is not declared, [`TooLarge`](ErrorKind::TooLarge) over the limit,
-/// [`InvalidInput`](ErrorKind::InvalidInput) for a value outside its range or a reserved header.
+/// [`Unsupported`](ErrorKind::Unsupported) for an option that is not declared,
+/// [`TooLarge`](ErrorKind::TooLarge) for a message over the limit, [`InvalidInput`](ErrorKind::InvalidInput)
+/// for a value outside its range or a reserved header.
 pub fn validate(message: &MessageData, encoded_len: u64, capabilities: &Capabilities) -> Result<()> {
     let options = message.options();
     priority(options.priority, capabilities)?;
@@ -126,7 +128,7 @@ fn key(what: &str, value: Option<&str>) -> Result<()> {
     }
 }
 
-/// Headers that a caller gives.
+/// Checks headers given by a caller.
 pub(crate) fn headers(headers: &Headers) -> Result<()> {
     for name in headers.keys() {
         if name.is_empty() || name.len() > MAX_HEADER_NAME_BYTES {
@@ -144,7 +146,7 @@ pub(crate) fn headers(headers: &Headers) -> Result<()> {
     Ok(())
 }
 
-/// A delay against what is declared for it.
+/// Checks a delay against what is declared for it.
 pub(crate) fn delay(delay: Duration, declared: Option<DelayCapability>, what: &str) -> Result<()> {
     match declared {
         None if delay.is_zero() => Ok(()),
@@ -158,7 +160,8 @@ pub(crate) fn delay(delay: Duration, declared: Option<DelayCapability>, what: &s
     }
 }
 
-/// Dead letters come from settlements only: a push into them would have no cause of death.
+/// Refuses a push into dead letters: those come only from settlements, and a pushed one would have no cause
+/// of death.
 pub(crate) fn push_target(partition: &PartitionId) -> Result<()> {
     if partition.is_dead_letters() {
         return Err(Error::invalid(

@@ -1,4 +1,4 @@
-//! The handle that applications hold, and its life: set up, asked, closed.
+//! The handle that applications hold: init, check, close.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,22 @@ use crate::error::{Operation, Result};
 use crate::lifecycle::Health;
 use crate::storage::Storage;
 
-/// A work queue over any backend: push, pull, settle, look inside.
+/// A work queue over any backend: push, pull, settle, inspect.
 ///
-/// Cheap to clone; all clones are one queue. It adds to its storage what every backend needs alike: checks before anything is
-/// sent, splitting into the backend's batches, joining of single calls, repetition of what is safe to repeat, a heartbeat for
-/// what is held, and a release for what is dropped.
+/// Cheap to clone; all clones are the same queue. It adds to its storage what every backend needs: it checks
+/// calls before anything is sent, splits batches to the backend's limits, joins single calls, repeats what is
+/// safe to repeat, keeps the leases of held deliveries alive with a heartbeat, and releases deliveries that
+/// are dropped.
 ///
-/// Every call may be cancelled by dropping its future. A pull or settlement that was begun is then carried through in the
-/// background, and what a dropped pull had claimed is released.
+/// Every call may be cancelled by dropping its future. A pull or settlement that has begun is then completed
+/// in the background, and whatever a dropped pull had claimed is released.
 ///
-/// A queue belongs to the tokio runtime that it was made in: its connections, its heartbeat and what goes on in the background live
-/// there. It can be used from elsewhere while that runtime is driven. When the runtime has ended, every call returns
-/// [`Closed`](crate::ErrorKind::Closed), what was held is [lost](crate::Delivery::lost), and it comes back at its lease's end at
-/// the latest. So tests that have a runtime each need a queue each, or one with an [`IoThread`](crate::IoThread), which belongs to
-/// no runtime.
+/// A queue belongs to the tokio runtime in which it was built: its connections, its heartbeat and its
+/// background work live there. It can be used from elsewhere as long as that runtime is being driven. Once
+/// that runtime has ended, every call returns [`Closed`](crate::ErrorKind::Closed), deliveries that were held
+/// are [lost](crate::Delivery::lost), and their messages come back when their leases end, at the latest.
+/// Tests that each have their own runtime therefore need a queue each, or a queue with an
+/// [`IoThread`](crate::IoThread), which belongs to no runtime.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -40,28 +42,30 @@ use crate::storage::Storage;
 pub struct Queue(pub(super) Arc<Shared>);
 
 impl Queue {
-    /// Creates what the storage needs, or checks that it is there. Idempotent.
+    /// Creates what the storage needs, or checks that it exists. Idempotent.
     ///
     /// # Errors
-    /// [`Incompatible`](crate::ErrorKind::Incompatible) if what is there does not fit this release, [`AccessDenied`](crate::ErrorKind::AccessDenied) for
-    /// a missing right, [`TimedOut`](crate::ErrorKind::TimedOut) after the call timeout.
+    /// [`Incompatible`](crate::ErrorKind::Incompatible) if what exists does not fit this release,
+    /// [`AccessDenied`](crate::ErrorKind::AccessDenied) for a missing right,
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after the call timeout.
     pub async fn init(&self) -> Result<()> {
         self.0.bounded(Operation::Init, |storage| async move { storage.init().await }).await
     }
 
-    /// Asks the server now whether it can serve.
+    /// Asks the server whether it can serve requests now.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// If it cannot; the error says why.
     pub async fn check(&self) -> Result<Health> {
         self.0.bounded(Operation::Check, |storage| async move { storage.check().await }).await
     }
 
-    /// Ends the queue: refuses new work with [`Closed`](crate::ErrorKind::Closed), wakes waiting pulls, lets what is under way finish, gives
-    /// back what is held (its handlers see it lost), and closes the storage. Waits at most the call timeout for each. Idempotent.
+    /// Closes the queue: refuses new work with [`Closed`](crate::ErrorKind::Closed), wakes waiting pulls,
+    /// lets calls in flight finish, gives back held deliveries (their handlers see them as lost), and closes
+    /// the storage. Waits for at most the call timeout at each step. Idempotent.
     ///
     /// # Errors
-    /// If letting go failed; the queue is closed all the same.
+    /// If closing the storage failed; the queue is closed all the same.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0;
         shared.closing.cancel();
@@ -77,17 +81,17 @@ impl Queue {
         shared.bounded(Operation::Close, |storage| async move { storage.close().await }).await
     }
 
-    /// What the backend gives.
+    /// Returns what the backend offers.
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    /// The clock that it goes by: for whatever runs above it and must agree with it about time.
+    /// Returns the queue's clock, for code on top of the queue that must agree with it about time.
     pub fn clock(&self) -> &Clock {
         &self.0.caller.clock
     }
 
-    /// The storage underneath.
+    /// Returns the underlying storage.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         self.0.storage()
     }

@@ -1,7 +1,7 @@
-//! The one heartbeat for everything a queue holds.
+//! The single heartbeat for everything that a queue holds.
 //!
-//! Extensions run in tasks of their own, so that a server that does not answer cannot delay the moment at which a handler
-//! learns that its lease can no longer be trusted.
+//! Extensions run in tasks of their own, so that a server that does not respond cannot delay the moment at
+//! which a handler learns that its lease can no longer be trusted.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,7 +35,7 @@ impl Held {
         self.flags.load(Ordering::SeqCst) & LOST != 0
     }
 
-    /// Tokens are made when somebody first asks: most handlers never do.
+    /// Tokens are created on first use: most handlers never ask.
     pub(crate) fn lost(&self) -> &CancellationToken {
         self.token(&self.lost, LOST)
     }
@@ -69,14 +69,14 @@ impl Held {
     }
 }
 
-/// What the keeper is told about a delivery on receipt.
+/// What the keeper learns about a delivery on receipt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
     pub(crate) lease: Duration,
     pub(crate) received: Instant,
     /// Until when the lease can be trusted without an extension.
     pub(crate) trusted_until: Instant,
-    /// No extension after this.
+    /// No extension goes beyond this.
     pub(crate) extend_until: Instant,
     pub(crate) keep_alive: bool,
 }
@@ -85,10 +85,11 @@ pub(crate) struct Hold {
 struct Entry {
     held: Arc<Held>,
     hold: Hold,
-    /// For how long the lease was trusted when that was last settled: what the heartbeat goes by.
+    /// How long the lease could be trusted when that was last determined: the heartbeat goes by this.
     beat: Duration,
     extend_at: Instant,
-    /// Of those that were extended at all: most are settled long before, and all pay for the room.
+    /// Only for deliveries that were ever extended: most are settled long before, and all would pay for the
+    /// room.
     crossing: Option<Box<Crossing>>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) struct LeaseKeeper {
     wake: Notify,
     /// The backend's shortest lease.
     least: Duration,
-    /// The longest that one call may take.
+    /// How long one call may take.
     call_timeout: Duration,
 }
 
@@ -113,12 +114,13 @@ struct State {
 }
 
 impl LeaseKeeper {
-    /// A keeper for a backend whose leases are at least this long, and whose calls take no longer than that.
+    /// Creates a keeper for a backend whose leases last at least `least`, and whose calls take no longer than
+    /// `call_timeout`.
     pub(crate) fn new(least: Duration, call_timeout: Duration) -> Self {
         Self { state: Mutex::default(), wake: Notify::new(), least, call_timeout }
     }
 
-    /// Takes deliveries into care.
+    /// Takes charge of deliveries.
     pub(crate) fn hold(&self, leases: impl Iterator<Item = (Lease, Hold)>) -> Vec<Arc<Held>> {
         let mut state = self.lock();
         let mut earliest: Option<Instant> = None;
@@ -149,7 +151,7 @@ impl LeaseKeeper {
         held
     }
 
-    /// Makes the heartbeat look no later than then.
+    /// Makes the heartbeat look no later than `due`.
     fn look_at(&self, mut state: MutexGuard<'_, State>, due: Instant) {
         if state.next.is_none_or(|next| due < next) {
             state.next = Some(due);
@@ -163,24 +165,24 @@ impl LeaseKeeper {
         self.lock().remove(held);
     }
 
-    /// Until when the lease can be trusted; `None` once it is no longer held.
+    /// Returns until when the lease can be trusted; `None` once it is no longer held.
     pub(crate) fn trusted_until(&self, held: &Held) -> Option<Instant> {
         self.lock().get(held).map(|entry| entry.hold.trusted_until)
     }
 
-    /// Notes that the longest extension up to `wanted` is being asked for that the hold allows. `None` if it is no longer held or has
-    /// reached its end.
+    /// Notes that an extension is being asked for: the longest one up to `wanted` that the hold allows.
+    /// `None` if the delivery is no longer held or its hold has reached its end.
     pub(crate) fn ask(self: &Arc<Self>, held: &Arc<Held>, now: Instant, wanted: Duration) -> Option<Asked> {
         let mut state = self.lock();
         let asked = state.ask(self, held, now, wanted)?;
-        // Only a shorter lease than before is due earlier than the heartbeat looks anyway.
+        // Only a lease that is shorter than before is due before the heartbeat looks anyway.
         if let Some(due) = state.get(held).map(Entry::due) {
             self.look_at(state, due);
         }
         Some(asked)
     }
 
-    /// Notes that everything that is due is asked to be extended by its lease.
+    /// Notes that everything due is being extended by its lease.
     fn ask_all(self: &Arc<Self>, due: &[Arc<Held>], now: Instant) -> Vec<Asked> {
         let mut state = self.lock();
         let asked = due.iter().filter_map(|held| {
@@ -190,7 +192,7 @@ impl LeaseKeeper {
         asked.collect()
     }
 
-    /// Everything held, for a close that gives it all back.
+    /// Takes out everything held, for a close that gives it all back.
     pub(crate) fn drain(&self) -> Vec<Arc<Held>> {
         let mut state = self.lock();
         state.next = None;
@@ -223,7 +225,7 @@ impl State {
         let entry = self.get_mut(held)?;
         let duration = entry.hold.extension(now, wanted, keeper.least)?;
         entry.crossing.get_or_insert_default().begin(number, now, duration);
-        // The server may make it at any time from now on, and a shorter lease ends sooner.
+        // The server may apply it at any time from now on, and a shorter lease ends sooner.
         let end = far(now, duration);
         if end < entry.hold.trusted_until {
             entry.trust(now, end);
@@ -240,7 +242,7 @@ impl State {
 }
 
 impl Entry {
-    /// The heartbeat extends it again, as long as there is something to gain.
+    /// Whether the heartbeat extends the lease again: as long as there is something to gain.
     fn keeps_on(&self) -> bool {
         self.hold.keep_alive && self.hold.trusted_until < self.hold.extend_until
     }
@@ -251,7 +253,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// The lease is trusted until then, as was found out by asking at that time.
+    /// Trusts the lease until `until`, as learned by a request sent at `asked_at`.
     fn trust(&mut self, asked_at: Instant, until: Instant) {
         self.hold.trusted_until = until;
         self.beat = until.saturating_duration_since(asked_at);
@@ -260,21 +262,22 @@ impl Entry {
 }
 
 impl Hold {
-    /// The longest extension up to `wanted` that does not go beyond the end of the hold; `None` if too little is left.
+    /// Returns the longest extension up to `wanted` that does not go beyond the end of the hold; `None` if
+    /// too little is left.
     fn extension(&self, now: Instant, wanted: Duration, least: Duration) -> Option<Duration> {
         let duration = wanted.min(self.extend_until.saturating_duration_since(now));
         (duration >= least).then_some(duration)
     }
 }
 
-/// What one look of the heartbeat found.
+/// What the heartbeat found when it looked.
 struct Look {
     lost: Vec<Arc<Held>>,
     extend: Vec<Arc<Held>>,
 }
 
-/// Runs the heartbeat until the queue is gone. `on_lost` is told of leases that ran out here (and releases what is held by
-/// connection).
+/// Runs the heartbeat until the queue is gone. Calls `on_lost` for leases that ran out here; it releases
+/// those held by a connection.
 pub(crate) async fn heartbeat(
     keeper: Arc<LeaseKeeper>,
     caller: StorageCaller,
@@ -319,11 +322,11 @@ impl LeaseKeeper {
                 look.lost.push(entry.held.clone());
                 return false;
             }
-            // What is nearly due goes along: one call instead of many.
+            // What is nearly due is extended too: one call instead of many.
             if entry.keeps_on() && entry.extend_at <= far(now, entry.beat / 10) {
                 if entry.hold.extension(now, entry.hold.lease, self.least).is_some() {
                     look.extend.push(entry.held.clone());
-                    // If this attempt fails there is time for others before the lease ends.
+                    // If this attempt fails, there is time for more before the lease ends.
                     entry.extend_at = far(now, entry.beat / 6);
                 } else {
                     entry.extend_at = entry.hold.trusted_until; // no extension is short enough
@@ -336,7 +339,7 @@ impl LeaseKeeper {
         look
     }
 
-    /// The server says that the lease is lost.
+    /// Handles the loss of a lease that the server reported.
     fn lost(&self, held: &Held) {
         let mut state = self.lock();
         // Only if it is still held: a settlement that was quicker is no loss.
@@ -348,7 +351,7 @@ impl LeaseKeeper {
     }
 }
 
-/// An extension under way. Dropped without an answer it is in doubt: the server may make it still.
+/// An extension in flight. Dropped without a response it is in doubt: the server may still apply it.
 pub(crate) struct Asked {
     keeper: Arc<LeaseKeeper>,
     held: Arc<Held>,
@@ -364,7 +367,8 @@ impl Asked {
         Extension { lease: self.held.lease.clone(), duration: self.duration }
     }
 
-    /// The server answered so. Asked for by the application, its duration is what the heartbeat renews from now on.
+    /// Notes the server's response. If the application asked for the extension, the heartbeat renews the
+    /// lease by its duration from now on.
     pub(crate) fn answered(mut self, outcome: ExtendOutcome, by_hand: bool) {
         self.is_over = true;
         if outcome == ExtendOutcome::Lost {
@@ -394,7 +398,7 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         if !self.is_over {
-            // What takes effect after so long was given up by the server too.
+            // By then the server has given up what it had not applied.
             let until = far(self.at, self.keeper.call_timeout.saturating_mul(2));
             if let Some(crossing) =
                 self.keeper.lock().get_mut(&self.held).and_then(|entry| entry.crossing.as_mut())
@@ -407,7 +411,7 @@ impl Drop for Asked {
 
 async fn extend(keeper: Arc<LeaseKeeper>, caller: StorageCaller, due: Vec<Arc<Held>>) {
     let asked = keeper.ask_all(&due, caller.clock.now());
-    // No longer than the shortest lease: after that the answer is worth nothing.
+    // Wait no longer than the shortest lease: after that the response is useless.
     let Some(shortest) = asked.iter().map(|asked| asked.duration).min() else { return };
     let extensions: Vec<Extension> = asked.iter().map(Asked::extension).collect();
     let answers = caller.extend(&extensions, shortest.min(caller.call_timeout)).await;

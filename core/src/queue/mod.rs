@@ -1,4 +1,4 @@
-//! The portable queue that applications hold.
+//! The portable queue: the handle that applications use.
 
 mod accept;
 mod action;

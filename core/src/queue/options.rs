@@ -1,4 +1,4 @@
-//! What a queue is set to: options per partition, limits, clock, retries.
+//! The settings of a queue: options per partition, limits, clock, retries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,38 +12,42 @@ use crate::error::{Error, Result};
 use crate::ledger::Keep;
 use crate::message::MessageData;
 
-/// What becomes of a message that has expired.
+/// What happens to a message that has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expired {
-    /// It is removed.
+    /// The message is removed.
     #[default]
     Remove,
-    /// It goes to the partition's dead letters.
+    /// The message goes to the partition's dead letters.
     DeadLetter,
 }
 
-/// How a partition is used.
+/// The options of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionOptions {
-    /// How long a delivery is held before it must be extended or settled. Default 30 s.
+    /// How long a lease lasts unless it is extended. Default: 30 s.
     pub lease: Duration,
-    /// How long a delivery is held in all, however often it is extended. Default 12 h, or what the backend allows.
+    /// How long a delivery may be held in all, however often its lease is extended. Default: 12 h, or the
+    /// backend's limit if that is lower.
     pub max_hold: Duration,
-    /// After how many deliveries a message goes to the dead letters instead of to a handler, so that a message that kills its
-    /// consumers cannot do so forever. Default 100, above what a worker retries; `None`: never.
+    /// How many times a message may be delivered. After that it goes to the dead letters instead of to a
+    /// handler, so that a message that kills its consumers cannot do so forever. `None`: no limit. Default:
+    /// 100, which is more than a worker retries.
     ///
-    /// Where the server counts releases too ([`DeliveryCount::Deliveries`](crate::adapter::DeliveryCount)), a message may come up to twice as
-    /// often: what may have been releases by other processes is not held against it once. Where besides headers cannot be replaced
-    /// (SQS FIFO), releases by other processes count.
+    /// Where the server also counts releases ([`DeliveryCount::Deliveries`](crate::adapter::DeliveryCount)),
+    /// a message may be delivered up to twice as often: deliveries that may have been releases by other
+    /// processes are discounted once. Where headers cannot be replaced either (SQS FIFO), releases by other
+    /// processes count as deliveries.
     pub max_deliveries: Option<u32>,
-    /// What becomes of expired messages. Default: they are removed.
+    /// What happens to expired messages. Default: they are removed.
     pub expired: Expired,
-    /// The header whose value is the group of what is pushed here, as a customer's number: said once, where the queue is made. A message with
-    /// a group of its own keeps that, and one without the header, or with an empty one, has none. Default: none.
+    /// The name of a header whose value becomes the group of each message pushed here, such as a header with
+    /// the customer number. A message that already has a group keeps it; a message without this header, or
+    /// with an empty one, gets no group. Default: none.
     pub group_by: Option<Arc<str>>,
-    /// For how long the ends of tasks of this partition are kept; `None`: as the [queue](crate::QueueBuilder::ledger) says, which is the
-    /// default. Without a ledger nothing is kept, whatever this says.
+    /// How long the ends of tasks of this partition are kept. `None`, the default, uses the [queue's
+    /// setting](crate::QueueBuilder::ledger). Without a ledger nothing is kept, whatever is set here.
     pub keep: Option<Keep>,
 }
 
@@ -103,7 +107,7 @@ impl PartitionOptions {
         self
     }
 
-    /// The message in the group that its header says.
+    /// Puts the message into the group that its header names.
     pub(super) fn grouped(&self, message: MessageData) -> MessageData {
         let Some(header) = self.group_by.as_deref().filter(|_| message.options().group.is_none()) else {
             return message;
@@ -115,7 +119,7 @@ impl PartitionOptions {
         }
     }
 
-    /// Whether the backend can keep them.
+    /// Checks that the backend supports these options.
     pub(super) fn check(&self, capabilities: &Capabilities) -> Result<()> {
         capabilities.lease.check(self.lease)?;
         if self.max_deliveries == Some(0) {
@@ -133,10 +137,11 @@ impl PartitionOptions {
     }
 }
 
-/// A W3C `traceparent` for the message that is being pushed, if there is a trace.
+/// A function that returns the W3C `traceparent` of the message that is being pushed, if there is a current
+/// trace.
 pub type TraceSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// What the builder settles once and for all.
+/// What the builder fixes for the lifetime of the queue.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) defaults: PartitionOptions,
@@ -148,7 +153,7 @@ pub(crate) struct Options {
     pub(crate) push_buffer_bytes: usize,
     pub(crate) metric_partitions: usize,
     pub(crate) trace: Option<TraceSource>,
-    /// For how long the ends of tasks are kept; `None`: there is no ledger.
+    /// How long the ends of tasks are kept; `None`: there is no ledger.
     pub(crate) ledger: Option<Keep>,
 }
 

@@ -1,4 +1,4 @@
-//! Pulling: slots first, then the storage; what comes is accepted.
+//! Pulling: take slots first, then ask the storage, then accept what it returns.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::error::{Error, Operation, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::{PullRequest, RawDelivery, Settlement};
 
-/// A pull being set up by [`Queue::pull`]; await it.
+/// A pull, set up by [`Queue::pull`]; await it to run it.
 #[derive(Debug)]
 #[must_use = "a pull does nothing until it is awaited"]
 pub struct Pull {
@@ -34,8 +34,8 @@ pub struct Pull {
 }
 
 impl Queue {
-    /// Pulls from a partition: by default one message, without waiting, under the partition's lease, which is kept alive while
-    /// the handler lives.
+    /// Pulls messages from a partition. By default this asks for one message without waiting, under the
+    /// partition's lease, which is renewed as long as the delivery is held.
     pub fn pull(&self, partition: impl IntoPartitionId) -> Pull {
         Pull {
             queue: self.clone(),
@@ -51,32 +51,36 @@ impl Queue {
 }
 
 impl Pull {
-    /// The most messages to hold of this pull; at least 1. Above the backend's own limit it is asked several times.
+    /// Sets how many messages to return at most; at least 1. If this exceeds the backend's limit, the backend
+    /// is asked several times.
     pub fn max(mut self, max: usize) -> Self {
         self.max = max;
         self
     }
 
-    /// How long to wait for the first message. What is ready is returned at once, never held back to fill up.
+    /// Sets how long to wait for the first message. Messages that are ready are returned at once, never held
+    /// back to fill up the batch.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Another lease than the partition's.
+    /// Sets a lease other than the partition's.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Whether the heartbeat renews the lease while the handler lives, up to the partition's `max_hold`. Default: yes.
+    /// Sets whether the heartbeat renews the lease while the delivery is held, up to the partition's
+    /// `max_hold`. Default: yes.
     pub fn keep_alive(mut self, keep_alive: bool) -> Self {
         self.keep_alive = keep_alive;
         self
     }
 
-    /// Whether an empty result must mean that nothing is there, also without a wait. Only SQS, which answers at once from a sample of
-    /// its servers, then takes a second longer to say so. Default: no.
+    /// Sets whether an empty result must mean that there is no message, even without a wait. This makes a
+    /// difference only for SQS, which answers at once from a sample of its servers: there, a thorough pull
+    /// takes a second longer to return nothing. Default: no.
     pub fn thorough(mut self, thorough: bool) -> Self {
         self.thorough = thorough;
         self
@@ -86,11 +90,13 @@ impl Pull {
 /// Returns up to `max` deliveries, or none when the wait is over.
 ///
 /// # Errors
-/// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name, `max` of 0 or a lease out of range; [`Closed`](crate::ErrorKind::Closed);
-/// else the server's, after what is safe was repeated within the wait.
+/// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name, a `max` of 0 or a lease out of range;
+/// [`Closed`](crate::ErrorKind::Closed); or the server's error, after core has repeated within the wait what
+/// is safe to repeat.
 ///
 /// # Cancellation
-/// Dropping the future loses nothing: the call is carried through, and what it claimed is released.
+/// Dropping the future loses nothing: the call runs to its end in the background, and whatever it claimed is
+/// released.
 impl IntoFuture for Pull {
     type Output = Result<Vec<Delivery>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -116,7 +122,7 @@ impl IntoFuture for Pull {
                 group_members: self.group_members,
                 stop: stop.clone(),
             };
-            // If this future is dropped the pull below goes on; the guard then asks it to finish early.
+            // If this future is dropped, the pull below goes on; the guard then asks it to finish early.
             let stop_if_dropped = stop.drop_guard();
             let answer = shared.exec.run(Box::pin(task.run(shared.clone()))).await.map_err(stamp)?;
             stop_if_dropped.disarm();
@@ -125,7 +131,7 @@ impl IntoFuture for Pull {
     }
 }
 
-/// One pull on its way, independent of whoever waits for it.
+/// One running pull, independent of whoever waits for it.
 struct Pulling {
     terms: Terms,
     max: usize,
@@ -149,7 +155,7 @@ impl Pulling {
                 return Ok(handlers);
             };
             let asked = slots.num_permits();
-            // Once there is something to hand over nothing is waited for.
+            // Once there is something to hand over, do not wait for more.
             let thorough = self.thorough && handlers.is_empty();
             let until = if handlers.is_empty() { self.until } else { shared.caller.clock.now() };
             let deliveries = match self.ask(&shared, asked, until, thorough).await {
@@ -169,7 +175,8 @@ impl Pulling {
             if shared.exec.has_ended() {
                 return Err(shared.refusal(Operation::Pull)); // nothing is held without a heartbeat
             }
-            // Asked again only if the backend's own limit cut this short, or all that came had to be refused.
+            // Ask again only if the backend's limit cut this short, or if everything that came had to be
+            // refused.
             let more = if handlers.is_empty() { got > 0 } else { got >= asked && handlers.len() < self.max };
             if !more || self.stop.is_cancelled() || shared.closing.is_cancelled() {
                 break;
@@ -183,12 +190,13 @@ impl Pulling {
             }
             refused = shared.next_batch(refused + got);
         }
-        // Asked for on the way through expired messages: dropped, it is released.
+        // Extra deliveries, asked for to get past expired messages, are released when dropped.
         handlers.truncate(self.max);
         Ok(handlers)
     }
 
-    /// Slots for up to `want` deliveries; waits for the first, unless something is there already.
+    /// Takes slots for up to `want` deliveries; waits for the first one, unless there is something to return
+    /// already.
     async fn slots(&self, shared: &Shared, want: usize, have_some: bool) -> Option<OwnedSemaphorePermit> {
         let want = want.min(shared.capabilities.limits.pull_batch.max(1));
         if let Some(slots) = shared.free_slots(want) {
@@ -204,14 +212,15 @@ impl Pulling {
             () = self.stop.cancelled() => return None,
             () = shared.closing.cancelled() => return None,
         };
-        // It is kept: let go, it would go to the next in the line, and round forever among those who wait.
+        // Keep this slot: if released, it would go to the next waiter, and round in circles among those who
+        // wait.
         if let Some(more) = shared.free_slots(want.saturating_sub(1)) {
             slots.merge(more);
         }
         Some(slots)
     }
 
-    /// Asks the storage once, carrying waiting settlements along where that saves a round trip.
+    /// Asks the storage once, and takes waiting settlements along where that saves a round trip.
     async fn ask(
         &self,
         shared: &Shared,
@@ -248,7 +257,7 @@ impl Pulling {
         if wait.is_zero() {
             return pull.await;
         }
-        // `close` ends waiting pulls by the same way as a caller who goes away.
+        // `close` ends waiting pulls in the same way as a caller that goes away.
         tokio::pin!(pull);
         tokio::select! {
             biased;
@@ -262,15 +271,16 @@ impl Pulling {
 }
 
 impl Shared {
-    /// How many to ask for after as many in a row had to be refused: their like may follow by the thousand, and one at a time would take
-    /// a call each. What is beyond the pull's own wish goes back, so only where that leaves no trace.
+    /// How many to ask for after `refused` deliveries in a row had to be refused: thousands like them may
+    /// follow, and fetching them one by one would take a call each. What exceeds the pull's own `max` is
+    /// released, so this is done only where a release leaves no trace.
     fn next_batch(&self, refused: usize) -> usize {
         let leaves_no_trace = self.capabilities.requeue == Requeue::Front
             && self.capabilities.delivery_count != DeliveryCount::Deliveries;
         if leaves_no_trace { refused } else { 0 }
     }
 
-    /// Up to `want` of the slots that nobody has or waits for; none if there is none.
+    /// Takes up to `want` of the slots that nobody holds or waits for; `None` if there are none.
     fn free_slots(&self, want: usize) -> Option<OwnedSemaphorePermit> {
         let mut want = u32::try_from(self.slots.available_permits().min(want)).unwrap_or(u32::MAX);
         while want > 0 {

@@ -1,4 +1,5 @@
-//! Pushing: one message at a time, joined with others', or many at once, split into the backend's batches.
+//! Pushing: one message at a time, joined with those of other callers, or many at once, split into the
+//! backend's batches.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ impl Call for PushCall {
     }
 }
 
-/// A message on its way. It keeps its room in the push buffer to the end, also if its pusher goes away.
+/// A message on its way to the storage. It keeps its room in the push buffer until the call ends, even if its
+/// caller goes away.
 pub(crate) struct Waiting {
     message: MessageData,
     encoded_len: u64,
@@ -39,15 +41,16 @@ pub(crate) struct Waiting {
 }
 
 impl Queue {
-    /// Pushes one message. `Ok` means stored, as durably as the backend declares. Many tasks that push one at a time share calls;
-    /// a lone caller waits for nobody. Waits while the push buffer is full.
+    /// Pushes one message. `Ok` means that it is stored, as durably as the backend declares. Single pushes
+    /// from many tasks share calls; a lone caller does not wait for others. Waits while the push buffer is
+    /// full.
     ///
     /// # Errors
-    /// For what is refused before anything is sent see [`validate`](crate::adapter::validate). After an error of class
-    /// [`MayDuplicate`](crate::RetryClass::MayDuplicate) the message may be stored.
+    /// See [`validate`](crate::adapter::validate) for what is refused before anything is sent. After an error
+    /// of class [`MayDuplicate`](crate::RetryClass::MayDuplicate) the message may have been stored.
     ///
     /// # Cancellation
-    /// Dropping the future leaves the message stored or not stored.
+    /// If the future is dropped, the message may or may not be stored.
     pub async fn push(&self, partition: impl IntoPartitionId, message: MessageData) -> Result<PushOutcome> {
         let shared = &self.0;
         let partition = partition.into_partition_id()?;
@@ -63,14 +66,16 @@ impl Queue {
         answer.unwrap_or_else(|error| Err(shared.unsure_push(error)))
     }
 
-    /// Pushes many, in order; any number, none included. One result per message: a bad one harms no other, and after a cut those
-    /// that were stored before it say so.
+    /// Pushes messages in order; there may be any number of them, including none. Returns one result per
+    /// message: a bad message does not affect the others, and after a broken connection the messages that
+    /// were stored before it still have `Ok` results.
     ///
     /// # Errors
-    /// As a whole only for a bad partition name or a closed queue; else see [`push`](Self::push).
+    /// The call as a whole fails only for a bad partition name or a closed queue. For the errors of single
+    /// messages see [`push`](Self::push).
     ///
     /// # Cancellation
-    /// Dropping the future leaves each message stored or not stored.
+    /// If the future is dropped, each message may or may not be stored.
     pub async fn push_many(
         &self,
         partition: impl IntoPartitionId,
@@ -99,17 +104,18 @@ impl Queue {
 }
 
 impl Queue {
-    /// Whether a message could be pushed, as far as that is known without asking the server: what [`push`](Self::push) refuses before it
-    /// sends anything, this refuses too.
+    /// Checks whether a message could be pushed, without asking the server: refuses whatever
+    /// [`push`](Self::push) would refuse before sending anything.
     ///
     /// # Errors
-    /// Those of [`validate`](crate::adapter::validate), and for a bad partition name.
+    /// Those of [`validate`](crate::adapter::validate), and [`InvalidInput`](crate::ErrorKind::InvalidInput)
+    /// for a bad partition name.
     pub fn check_push(&self, partition: impl IntoPartitionId, message: &MessageData) -> Result<()> {
         self.0.checked(&partition.into_partition_id()?, message.clone()).map(drop)
     }
 }
 
-/// Messages of one call, and where their answers go.
+/// The messages of one call, and where their results go.
 #[derive(Default)]
 struct Chunk {
     messages: Vec<MessageData>,
@@ -153,7 +159,7 @@ impl Chunk {
 }
 
 impl Shared {
-    /// The message as the storage may see it, and its encoded length.
+    /// Checks and completes the message as the storage will see it; also returns its encoded length.
     pub(super) fn checked(
         &self,
         partition: &PartitionId,
@@ -176,12 +182,12 @@ impl Shared {
         Ok((message, encoded_len))
     }
 
-    /// The error of a push that may go on where nobody hears of it.
+    /// The error of a push that may still be carried out though nobody waits for it any more.
     fn unsure_push(&self, error: Error) -> Error {
         self.stamp(error.with_retry(self.caller.uncertain_push()).uncertain_if(true), Operation::Push)
     }
 
-    /// Room in the push buffer; waits for it, as long as one call may take.
+    /// Takes room in the push buffer; waits for it at most as long as one call may take.
     async fn push_room(&self, encoded_len: u64) -> Result<OwnedSemaphorePermit> {
         let kib = u32::try_from(encoded_len / 1024 + 1).unwrap_or(u32::MAX).min(self.push_room_permits);
         let full = || {

@@ -7,10 +7,11 @@ use crate::message::MessageData;
 use crate::partition::IntoPartitionId;
 use crate::storage::PushOutcome;
 
-/// A queue for those who only push: it neither pulls nor settles, and looks at nothing, changes nothing and closes nothing. Cheap to clone; made by
-/// [`Queue::pusher`].
+/// A handle that can only push: it cannot pull, settle, inspect, change or close anything. Cheap to clone;
+/// made by [`Queue::pusher`].
 ///
-/// It narrows what a part of a program can do by mistake. What a process may do is up to the rights of its login.
+/// It limits what a part of a program can do by mistake. What a process may do is a matter of its
+/// credentials' rights.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -30,7 +31,8 @@ use crate::storage::PushOutcome;
 pub struct Pusher(Queue);
 
 impl Queue {
-    /// A handle on this queue that can push, and nothing else. It shares the queue's buffer and calls, and pushes until the queue is closed.
+    /// Returns a handle on this queue that can only push. It shares the queue's buffer and calls, and works
+    /// until the queue is closed.
     pub fn pusher(&self) -> Pusher {
         Pusher(self.clone())
     }
@@ -40,21 +42,21 @@ impl Pusher {
     /// Pushes one message: see [`Queue::push`].
     ///
     /// # Errors
-    /// As [`Queue::push`].
+    /// As for [`Queue::push`].
     ///
     /// # Cancellation
-    /// As [`Queue::push`].
+    /// As for [`Queue::push`].
     pub async fn push(&self, partition: impl IntoPartitionId, message: MessageData) -> Result<PushOutcome> {
         self.0.push(partition, message).await
     }
 
-    /// Pushes many, in order: see [`Queue::push_many`].
+    /// Pushes messages in order: see [`Queue::push_many`].
     ///
     /// # Errors
-    /// As [`Queue::push_many`].
+    /// As for [`Queue::push_many`].
     ///
     /// # Cancellation
-    /// As [`Queue::push_many`].
+    /// As for [`Queue::push_many`].
     pub async fn push_many(
         &self,
         partition: impl IntoPartitionId,
@@ -63,15 +65,15 @@ impl Pusher {
         self.0.push_many(partition, messages).await
     }
 
-    /// Whether a message could be pushed: see [`Queue::check_push`].
+    /// Checks whether a message could be pushed: see [`Queue::check_push`].
     ///
     /// # Errors
-    /// As [`Queue::check_push`].
+    /// As for [`Queue::check_push`].
     pub fn check_push(&self, partition: impl IntoPartitionId, message: &MessageData) -> Result<()> {
         self.0.check_push(partition, message)
     }
 
-    /// What the backend gives.
+    /// Returns what the backend offers.
     pub fn capabilities(&self) -> &Capabilities {
         self.0.capabilities()
     }

@@ -1,4 +1,5 @@
-//! Putting dead letters back: each at most once in a run, so that it ends whatever becomes of them meanwhile.
+//! Redrive: putting dead letters back. Each run puts a message back at most once, so that it ends whatever
+//! happens to the messages meanwhile.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -16,33 +17,36 @@ use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
 use crate::storage::{Action, SettleOutcome, Settlement};
 
-/// What was noted when a message died, and goes when it is put back.
+/// Headers that were set when the message died; they are removed when it is put back.
 const ABOUT_ITS_DEATH: [&str; 4] =
     [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES, header::DEAD_ATTEMPTS];
 
-/// Dead letters that a redrive's filter has refused, or that died again meanwhile, are held until it ends, up to this many, so that they are not offered to it
-/// again. Further ones are postponed for [`REDRIVE_ASIDE`] instead; where the backend cannot postpone, the redrive ends there.
+/// How many dead letters a redrive holds at most until it ends: those that its filter refused, or that died
+/// again meanwhile, so that they are not offered to it again. Further ones are postponed for
+/// [`REDRIVE_ASIDE`] instead; if the backend cannot postpone, the redrive ends there.
 pub const REDRIVE_HOLD: usize = 4096;
 
 /// How long a refused dead letter beyond [`REDRIVE_HOLD`] stays invisible to pulls.
 pub const REDRIVE_ASIDE: Duration = Duration::from_mins(1);
 
-/// A run looks at up to so many times the dead letters that were there when it began: at these, at those of them that die again, and
-/// at what else dies meanwhile. Then it ends, so that consumers that let everything die cannot keep it going forever.
+/// A run looks at up to this many times as many dead letters as there were when it began: those, the ones of
+/// them that die again, and whatever else dies meanwhile. Then it ends, so that consumers that let everything
+/// die cannot keep it going forever.
 const LOOKS: u64 = 3;
 
-/// The most that a run looks at where the backend cannot tell exactly how many there are.
+/// The largest number that a run looks at if the backend cannot tell exactly how many there are.
 const MOST_LOOKS: u64 = 100_000_000;
 
 type Filter = Box<dyn FnMut(&MessageData) -> bool + Send>;
 type Progress = Box<dyn FnMut(Redriven) + Send>;
 
-/// A redrive being set up by [`DeadLetters::redrive`].
+/// A redrive of dead letters, set up by [`DeadLetters::redrive`]; await it to run it.
 ///
-/// Each message is moved on its own, atomically where the backend can; one that is interrupted leaves each message in
-/// exactly one place (or, where [`MoveGuarantee`](crate::adapter::MoveGuarantee) says so, in both), and can be run again.
+/// Each message is moved on its own, atomically if the backend can. An interrupted redrive leaves each
+/// message in exactly one place (or in both, where [`MoveGuarantee`](crate::adapter::MoveGuarantee) says so)
+/// and can be run again.
 ///
-/// What dies again while it runs stays dead: one run puts a message back once.
+/// A message that dies again during the run stays dead: one run puts a message back only once.
 #[must_use = "a redrive does nothing until it is awaited"]
 pub struct Redrive {
     dead: DeadLetters,
@@ -56,12 +60,12 @@ pub struct Redrive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Redriven {
-    /// Messages put back.
+    /// The number of messages put back.
     pub moved: u64,
-    /// Dead letters looked at.
+    /// The number of dead letters looked at.
     pub scanned: u64,
-    /// It stopped at its limit, or had no room to hold more of what is to stay dead, or messages kept dying as fast as it put others
-    /// back; there may be more.
+    /// Whether there may be more: the run stopped at its limit, had no room to hold more of the messages that
+    /// stay dead, or messages kept dying as fast as it put others back.
     pub more: bool,
 }
 
@@ -71,26 +75,27 @@ impl Redrive {
         Self { dead, to, filter: None, progress: None, limit: usize::MAX }
     }
 
-    /// Only those that the filter accepts. It sees anyqueue's own headers too, such as the
-    /// [reason](crate::header::DEAD_REASON).
+    /// Puts back only the messages that the filter accepts. The filter also sees anyqueue's own headers, such
+    /// as the [reason](crate::header::DEAD_REASON).
     pub fn filter(mut self, filter: impl FnMut(&MessageData) -> bool + Send + 'static) -> Self {
         self.filter = Some(Box::new(filter));
         self
     }
 
-    /// Called after each page with what was done so far, so that the account survives a later page that fails.
+    /// Sets a function that is called after each page with what has been done so far, so that this is known
+    /// even if a later page fails.
     pub fn progress(mut self, progress: impl FnMut(Redriven) + Send + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
     }
 
-    /// At most this many.
+    /// Puts back at most this many messages.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Into another partition than the one they came from.
+    /// Puts the messages into another partition than the one that they came from.
     pub fn to(mut self, partition: impl IntoPartitionId) -> Self {
         self.to = partition.into_partition_id();
         self
@@ -130,7 +135,8 @@ impl Redrive {
         Ok(done)
     }
 
-    /// Which of them to put back, and which not: what this run has put back already has died again.
+    /// Decides which messages to put back and which not: one that this run has already put back has died
+    /// again.
     fn choose(
         &mut self,
         held: Vec<Delivery>,
@@ -148,7 +154,7 @@ impl Redrive {
 }
 
 impl DeadLetters {
-    /// Puts dead letters back; refine it, then await it.
+    /// Sets up a redrive, which puts dead letters back; refine it, then await it.
     pub fn redrive(&self) -> Redrive {
         Redrive::of(self.clone())
     }
@@ -158,12 +164,12 @@ impl DeadLetters {
         if !declared.dead || !declared.staleness.is_zero() {
             return MOST_LOOKS;
         }
-        // Without an answer the run goes on all the same, and meets the error itself if it lasts.
+        // If the call fails, the run goes on all the same, and meets the error itself if it lasts.
         let there = self.queue.counts(&self.partition).await.ok().and_then(|counts| counts.dead);
         there.map_or(MOST_LOOKS, |there| there.saturating_mul(LOOKS).saturating_add(MAX_PAGE as u64))
     }
 
-    /// Moves them, with the run's mark as the time, and returns how many.
+    /// Moves the messages, with the run's mark as the time, and returns how many were moved.
     async fn put_back(&self, chosen: Vec<Delivery>, to: &PartitionId, mark: &str) -> Result<u64> {
         let shared = &self.queue.0;
         let settlements: Vec<Settlement> = chosen
@@ -202,7 +208,7 @@ impl DeadLetters {
         failed.map_or(Ok(moved), Err)
     }
 
-    /// Keeps refused dead letters out of the way. `false`: there is no more room for them.
+    /// Keeps refused dead letters out of the way. Returns `false` if there is no more room for them.
     async fn set_aside(&self, refused: Vec<Delivery>, aside: &mut Vec<Delivery>) -> Result<bool> {
         let shared = &self.queue.0;
         let hold = REDRIVE_HOLD.min(shared.options.max_held / 2);
@@ -219,7 +225,8 @@ impl DeadLetters {
     }
 }
 
-/// The time; its digits below a millisecond are random, and tell runs that begin at the same time apart.
+/// Returns the time as text; its digits below a millisecond are random, and tell apart runs that begin at the
+/// same time.
 fn mark(now: SystemTime) -> String {
     const MILLI: u64 = 1_000_000;
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Deliveries that must not reach a handler.
+//! Refusing deliveries that must not reach a handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::message::{When, header};
 use crate::partition::PartitionId;
 use crate::storage::{Action, RawDelivery};
 
-/// How long a message that only a newer release can read stays invisible after this one met it.
+/// How long a message that only a newer release can read stays invisible after this release has met it.
 const NEWER_PAUSE: Duration = Duration::from_secs(5);
 
-/// Why what expired ended.
+/// The reason recorded for expired messages.
 const EXPIRED: &str = "expired before it was handled";
 
-/// What becomes of a delivery.
+/// What happens to a delivery.
 pub(crate) enum Fate {
     Handed,
     Settled(Action),
@@ -28,7 +28,7 @@ pub(crate) enum Fate {
 }
 
 impl Shared {
-    /// What the ledger keeps of a task that core ends, because it has expired.
+    /// What the ledger keeps of a task that core ends because it has expired.
     pub(crate) fn end_unhandled(
         &self,
         partition: &PartitionId,
@@ -87,8 +87,8 @@ impl Shared {
         }
     }
 
-    /// What no release will read goes to the dead letters. What a newer one wrote is left to consumers of that one, a while later so
-    /// that this one does not take it again at once.
+    /// A message that no release can read goes to the dead letters. One that a newer release wrote is left to
+    /// newer consumers, and postponed so that this release does not take it again at once.
     fn refuse_unreadable(&self, partition: &PartitionId, delivery: &RawDelivery, why: &Error) -> Fate {
         let id = delivery.lease.id;
         if why.kind() == ErrorKind::Incompatible {

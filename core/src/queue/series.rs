@@ -1,4 +1,4 @@
-//! Asking how many tasks ended, and how long they took.
+//! Queries about how many tasks ended, and how long they took.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,13 +13,16 @@ use crate::ledger::{
 };
 use crate::partition::{IntoPartitionId, PartitionId};
 
-/// The most counters that one call reads, those of other kinds too: eight days of some ten kinds, by the minute.
+/// The largest number of counters that one call reads, including those of other kinds: eight days of some ten
+/// kinds, by the minute.
 const MAX_CELLS: usize = 500_000;
 
 impl Queue {
-    /// How many tasks of a partition ended, by step of time, kind and state, and how long they waited and ran: in this order, without steps in which
-    /// none ended. Every end that was settled is counted, also one that is kept for no time, and that of a task which became a dead letter, as failed.
-    /// A task that is put back from there and ends again is counted again. What it costs to ask depends on the time and the number of kinds, not on that of tasks.
+    /// Returns how many tasks of a partition ended, by time step, kind and state, and how long they waited
+    /// and ran. Rows are in this order; steps in which no task ended are left out. Every settled end is
+    /// counted, even one that is kept for no time, and a task that became a dead letter counts as failed. A
+    /// task that is put back from there and ends again is counted again. The cost of the query depends on the
+    /// time span and the number of kinds, not on the number of tasks.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -36,10 +39,12 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) where ends are not counted; [`InvalidInput`](ErrorKind::InvalidInput) for a time before
-    /// [`SERIES_KEPT`] ago, or of more than [`MAX_SERIES_STEPS`] steps; [`TooLarge`](ErrorKind::TooLarge) for more than [`MAX_SERIES_ROWS`] rows: ask by a
-    /// longer step, for a shorter time, or of one kind; and where more than half a million counters would have to be read, those of other kinds too: ask for
-    /// a shorter time. Else the server's.
+    /// [`Unsupported`](ErrorKind::Unsupported) if ends are not counted;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the query begins longer than [`SERIES_KEPT`] ago, or
+    /// spans more than [`MAX_SERIES_STEPS`] steps; [`TooLarge`](ErrorKind::TooLarge) for more than
+    /// [`MAX_SERIES_ROWS`] rows (use a longer step, a shorter time or a single kind), or if more than half a
+    /// million counters, including those of other kinds, would have to be read (use a shorter time);
+    /// otherwise the server's error.
     pub async fn series(
         &self,
         partition: impl IntoPartitionId,
@@ -96,7 +101,7 @@ impl Queue {
     }
 }
 
-/// Counts a cell in its row. Rows are in the order of time, kind and state.
+/// Adds a cell to its row. Rows are ordered by time, kind and state.
 fn count(rows: &mut BTreeMap<SeriesKey, SeriesRow>, step: u64, cell: &SeriesCell) {
     let SeriesKey { minute, kind, state, .. } = &cell.key;
     let first = minute - minute % step;
@@ -106,7 +111,7 @@ fn count(rows: &mut BTreeMap<SeriesKey, SeriesRow>, step: u64, cell: &SeriesCell
     rows.entry(key).or_insert_with(row).count(cell);
 }
 
-/// The minutes that are asked for, if they are not too many.
+/// Returns the minutes that the query asks for, unless they are too many.
 fn minutes_of(query: &SeriesQuery, now: SystemTime) -> Result<Range<u64>> {
     let kept = humantime::format_duration(SERIES_KEPT);
     let (first, this) = (minute_of(query.since), minute_of(now));
@@ -131,5 +136,5 @@ fn minutes_of(query: &SeriesQuery, now: SystemTime) -> Result<Range<u64>> {
 }
 
 const MINUTE_NANOS: u128 = 60_000_000_000;
-/// By how much the server's clock may be ahead of this one's without anything being missed that has just ended.
+/// How far the server's clock may be ahead of this one before an end that has just happened is missed.
 const AHEAD_MINUTES: u64 = 5;

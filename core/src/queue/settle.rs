@@ -1,4 +1,4 @@
-//! Settlements on their way: joined with others, and many at once.
+//! Handing settlements over: joined with others, and many at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
-/// What comes next for a stream comes with them.
+/// Settlements may bring a stream's next deliveries.
 impl Call for SettleCall {
     type Lane = Option<PartitionId>;
     type Request = SettleRequest;
@@ -23,7 +23,8 @@ impl Call for SettleCall {
     async fn call(&self, _: &Self::Lane, requests: Vec<SettleRequest>) -> Vec<Self::Answer> {
         let (settlements, windows): (Vec<_>, Vec<_>) =
             requests.into_iter().map(|request| (request.settlement, request.window)).unzip();
-        // Of several streams the first has its turn; the others' pumps see the room.
+        // If several streams are concerned, the first one gets its turn; the pumps of the others see the
+        // room.
         let feed = windows.iter().flatten().next().map(|slot| slot.feed().clone());
         let is_fed = |slot: &&Arc<Slot>| feed.as_ref().is_some_and(|feed| Arc::ptr_eq(feed, slot.feed()));
         let settling = windows.iter().flatten().filter(is_fed).count();
@@ -53,11 +54,12 @@ impl Call for SettleCall {
 }
 
 impl Queue {
-    /// Settles many deliveries in as few calls as the backend allows; what others settle meanwhile may share them. One result per
-    /// delivery, in order, as [`Delivery::settle`] would give; what failed can be settled again.
+    /// Settles many deliveries in as few calls as the backend allows; settlements of other tasks may share
+    /// these calls. Returns one result per delivery, in order, as [`Delivery::settle`] would; a settlement
+    /// that failed can be repeated.
     ///
     /// # Cancellation
-    /// Once polled, all of it is carried through.
+    /// Once polled, all settlements are completed even if the future is dropped.
     pub async fn settle_many<'a>(
         &self,
         deliveries: impl IntoIterator<Item = (&'a mut Delivery, QueueMessageStatus)>,
@@ -69,10 +71,11 @@ impl Queue {
         self.settle_all(all).await
     }
 
-    /// As [`settle_many`](Self::settle_many), with messages to store with the end of each delivery: see [`Delivery::settle_with`].
+    /// Like [`settle_many`](Self::settle_many), with messages to store along with the end of each delivery:
+    /// see [`Delivery::settle_with`].
     ///
     /// # Cancellation
-    /// Once polled, all of it is carried through.
+    /// Once polled, all settlements are completed even if the future is dropped.
     pub async fn settle_many_with<'a>(
         &self,
         deliveries: impl IntoIterator<Item = (&'a mut Delivery, QueueMessageStatus, Successors)>,

@@ -1,4 +1,4 @@
-//! What settlements bring with them, for callers that decide themselves when to pull.
+//! Deliveries that settlements bring, for callers that decide themselves when to pull.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use super::handle::Queue;
 use crate::error::Result;
 use crate::partition::IntoPartitionId;
 
-/// Batches that wait to be taken. While as many do, settlements bring nothing more.
+/// How many batches may wait to be taken. While there are this many, settlements bring no more.
 const MAX_BATCHES: usize = 16;
 
 impl Queue {
-    /// Sets up deliveries that come with settlements, for programs with a pull loop of their own. The leases of what comes are as
-    /// long as said here, or else as the partition's. Nothing comes until this is [opened](SettlePulls::set_open).
+    /// Sets up deliveries that arrive with settlements, for programs with their own pull loop. The deliveries
+    /// have the given lease, or else the partition's. Nothing arrives until this is
+    /// [opened](SettlePulls::set_open).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -51,45 +52,47 @@ impl Queue {
     }
 }
 
-/// Deliveries of a partition that come with settlements, made by [`Queue::settle_pulls`].
+/// Deliveries of a partition that arrive with settlements, made by [`Queue::settle_pulls`].
 ///
-/// Where the backend [settles and pulls in one call](crate::adapter::Capabilities::exchange), the settlement of a delivery that is
-/// [bound](Self::bind) brings another delivery in its place, while this is open: half the calls, and half the waiting. It is no
-/// substitute for pulls: a settlement may bring nothing, and where the backend cannot do it none ever does.
+/// Where the backend [settles and pulls in one call](crate::adapter::Capabilities::exchange), settling a
+/// delivery that is [bound](Self::bind) brings another delivery in its place as long as this is open: half
+/// the calls, and half the waiting. It does not replace pulls: a settlement may bring nothing, and on a
+/// backend without such calls none ever does.
 ///
-/// What nobody has taken when this is dropped is released.
+/// Dropping this releases the deliveries that nobody has taken.
 #[derive(Debug)]
 pub struct SettlePulls {
     incoming: mpsc::Receiver<Batch<Delivery>>,
     feed: Arc<HandlerFeed>,
-    /// Keeps the way open that the feed knows weakly.
+    /// Keeps the channel open, to which the feed has only a weak handle.
     _batches: mpsc::Sender<Batch<Delivery>>,
 }
 
 impl SettlePulls {
-    /// Whether settlements are to bring deliveries. What is under way when this is closed still comes.
+    /// Sets whether settlements bring deliveries. Those that are under way when this is closed still arrive.
     pub fn set_open(&self, open: bool) {
         self.feed.set_open(open);
     }
 
-    /// Lets the settlement of this delivery bring the next. Deliveries of this are bound already.
+    /// Makes the settlement of this delivery bring the next one. Deliveries that come from this handle are
+    /// bound already.
     pub fn bind(&self, delivery: Delivery) -> Delivery {
         delivery.with_window(self.feed.clone().slot())
     }
 
-    /// The next deliveries, at least one; waits for as long as none come.
+    /// Returns the next deliveries, at least one; waits until some arrive.
     ///
     /// # Cancellation
-    /// Loses nothing.
+    /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Vec<Delivery> {
         match self.incoming.recv().await {
             Some(Ok(deliveries)) => deliveries,
-            // Only a stream's own pulls send errors, and the way is kept open.
+            // Only a stream's own pulls send errors, and the channel is kept open.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }
 
-    /// What has come and was not taken yet; does not wait.
+    /// Takes the deliveries that have arrived, without waiting.
     pub fn take(&mut self) -> Vec<Delivery> {
         let mut taken = Vec::new();
         while let Ok(Ok(deliveries)) = self.incoming.try_recv() {

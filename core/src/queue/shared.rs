@@ -1,4 +1,4 @@
-//! What all parts of a queue share, and what they all need of it. It knows none of them.
+//! What all parts of a queue share and need. This module knows none of them.
 
 use std::sync::Arc;
 
@@ -34,16 +34,16 @@ pub(crate) struct Shared {
     pub(super) push_room: Arc<Semaphore>,
     pub(super) push_room_permits: u32,
     pub(super) closing: CancellationToken,
-    /// Calls under way, for `close` to wait for.
+    /// Calls in flight, for `close` to wait for.
     pub(super) active: TaskTracker,
     /// Ends the heartbeat with the last clone.
     pub(super) _gone: DropGuard,
 }
 
-/// Joined pushes of one partition; how they are made stands with the pushes.
+/// Joined pushes to one partition; the call itself is implemented with the pushes.
 pub(super) struct PushCall(pub(super) StorageCaller);
 
-/// Joined settlements; how they are made stands with the settlements.
+/// Joined settlements; the call itself is implemented with the settlements.
 pub(super) struct SettleCall(pub(super) StorageCaller);
 
 impl Shared {
@@ -68,7 +68,7 @@ impl Shared {
         Ok(token)
     }
 
-    /// Why nothing is done any more.
+    /// The error for when nothing is done any more.
     pub(super) fn refusal(&self, operation: Operation) -> Error {
         let error = if self.exec.has_ended() { runtime_ended() } else { Error::closed() };
         self.stamp(error, operation)
@@ -78,7 +78,7 @@ impl Shared {
         error.with_backend(self.name()).with_operation(operation)
     }
 
-    /// A call with one result, made where the queue's connections live.
+    /// Makes a call with one result in the place where the queue's connections live.
     pub(super) async fn bounded<T, F>(
         &self,
         operation: Operation,

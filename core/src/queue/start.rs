@@ -1,4 +1,4 @@
-//! A queue's start: its parts are made, and its heartbeat begins.
+//! Starting a queue: its parts are created, and its heartbeat begins.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::io::IoThread;
 use crate::storage::Storage;
 use crate::telemetry::PartitionLabels;
 
-/// What one tokio semaphore takes in one request.
+/// The most permits that one request to a tokio semaphore can take.
 const MAX_PERMITS: u32 = u32::MAX >> 3;
 
 /// Starts a queue over this storage.
@@ -45,11 +45,11 @@ pub(super) fn start(
     };
     let limits = capabilities.limits;
     let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };
-    // A settlement weighs as much as its successors do.
+    // A settlement weighs as much as its successors.
     let settle_room = Room { items: limits.settle_batch, bytes: limits.push_batch_bytes };
     let push = capabilities.coalesce_push;
     let pusher = Coalescer::new(PushCall(caller.clone()), push, push_room, GATHER, clock.clone());
-    // A settlement that the server does not answer is no round trip: nothing is saved by waiting for others.
+    // A settlement that the server does not confirm is no round trip: waiting for others would save nothing.
     let is_sent = capabilities.settle_confirm == SettleConfirm::Sent;
     let gather = if is_sent { Duration::ZERO } else { GATHER };
     let settle = capabilities.coalesce_settle;
@@ -98,8 +98,8 @@ pub(super) fn start(
     Ok(Queue(shared))
 }
 
-/// Dropped with the heartbeat's task. Unless that is because the queue is gone its runtime has ended, and the queue with it: without
-/// a heartbeat nothing can be held.
+/// Dropped with the heartbeat's task. Unless the queue itself is gone, this means that its runtime has ended,
+/// and with it the queue: without a heartbeat nothing can be held.
 struct HeartbeatEnd {
     gone: CancellationToken,
     exec: Exec,
@@ -114,7 +114,7 @@ impl Drop for HeartbeatEnd {
         }
         self.exec.end();
         self.closing.cancel();
-        // Whoever takes deliveries into care from now on sees that it has ended.
+        // Whoever takes charge of deliveries from now on sees that it has ended.
         for held in self.keeper.drain() {
             held.fire_lost();
         }

@@ -1,7 +1,8 @@
-//! The push-style face over pull: a stream bounded by what its consumer holds.
+//! A push-style interface over pull: a stream bounded by what its consumer holds.
 //!
-//! Its pump pulls when there is room. While the queue has messages, though, most room is made by settlements, and where
-//! the backend settles and pulls in one call those bring the next deliveries with them: see [`Feed`].
+//! Its pump pulls when there is room. While the queue has messages, though, most room is freed by
+//! settlements, and where the backend settles and pulls in one call, those bring the next deliveries: see
+//! [`Feed`].
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,10 +20,10 @@ use super::handle::Queue;
 use crate::error::{Error, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
 
-/// The most batches that wait for a consumer that does not look; the pump then waits too.
+/// How many batches may wait for a consumer that does not poll; the pump then waits too.
 const MAX_BATCHES: usize = 1024;
 
-/// A stream being set up by [`Queue::stream`].
+/// Builds a stream of deliveries; made by [`Queue::stream`].
 #[derive(Debug)]
 #[must_use = "a stream does nothing until it is built and polled"]
 pub struct StreamBuilder {
@@ -34,7 +35,7 @@ pub struct StreamBuilder {
 }
 
 impl Queue {
-    /// Deliveries of a partition as a stream that never holds more than its window.
+    /// Sets up a stream of a partition's deliveries that never holds more than its window.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -62,26 +63,26 @@ impl Queue {
 }
 
 impl StreamBuilder {
-    /// The most deliveries to hold at once: those waiting in the stream, and those handed out and neither settled nor
-    /// dropped. Default 64.
+    /// Sets how many deliveries to hold at once: those waiting in the stream, and those handed out and
+    /// neither settled nor dropped. Default: 64.
     pub fn window(mut self, window: usize) -> Self {
         self.window = window;
         self
     }
 
-    /// Another lease than the partition's.
+    /// Sets a lease other than the partition's.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Whether the heartbeat renews the leases. Default: yes.
+    /// Sets whether the heartbeat renews the leases. Default: yes.
     pub fn keep_alive(mut self, keep_alive: bool) -> Self {
         self.keep_alive = keep_alive;
         self
     }
 
-    /// Starts pulling, in a task of its own.
+    /// Builds the stream and starts pulling, in a task of its own.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name, a window of 0 or a lease out of range.
@@ -108,8 +109,10 @@ impl StreamBuilder {
     }
 }
 
-/// Deliveries of a partition. Errors of the server are items too; the stream goes on after them, with growing pauses, and
-/// ends only when the queue is closed. Dropping it releases what nobody took.
+/// A stream of a partition's deliveries. Server errors are items too; the stream goes on after them, with
+/// growing pauses. It ends when the queue is closed, and after an
+/// [`InvalidInput`](crate::ErrorKind::InvalidInput) error that no repetition can help. Dropping it releases
+/// the deliveries that nobody has taken.
 #[derive(Debug)]
 pub struct HandlerStream {
     incoming: mpsc::Receiver<Batch<Delivery>>,

@@ -1,4 +1,4 @@
-//! What is stored together with the end of a delivery.
+//! Messages that are stored together with the end of a delivery.
 
 use super::guard;
 use super::shared::Shared;
@@ -7,12 +7,13 @@ use crate::message::{MessageData, MessageId};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::Successor;
 
-/// The most messages that one settlement can bring.
+/// The largest number of successors that one settlement can have.
 pub const MAX_SUCCESSORS: usize = 100;
 
-/// Messages that follow a delivery: stored when it ends, and only if it does.
+/// Messages that follow a delivery: they are stored when it ends, and only then.
 ///
-/// Handed to [`Delivery::settle_with`](crate::Delivery::settle_with). At most [`MAX_SUCCESSORS`].
+/// Pass them to [`Delivery::settle_with`](crate::Delivery::settle_with). There can be at most
+/// [`MAX_SUCCESSORS`].
 ///
 /// ```
 /// use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed, Successors};
@@ -34,12 +35,12 @@ pub const MAX_SUCCESSORS: usize = 100;
 pub struct Successors(Vec<Successor>);
 
 impl Successors {
-    /// None.
+    /// Creates an empty list of successors.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Adds a message for a partition. They are stored in the order in which they were added.
+    /// Adds a message for a partition. Messages are stored in the order in which they were added.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad partition name.
@@ -48,32 +49,32 @@ impl Successors {
         Ok(self)
     }
 
-    /// How many there are.
+    /// Returns the number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The partitions and messages, in order.
+    /// Returns an iterator over the partitions and messages, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&PartitionId, &MessageData)> {
         self.0.iter().map(|successor| (&successor.partition, &successor.message))
     }
 
-    /// What tells these from others.
+    /// The ids, which tell these successors from others.
     pub(super) fn ids(&self) -> Box<[MessageId]> {
         self.0.iter().map(|successor| successor.message.id()).collect()
     }
 }
 
 impl Shared {
-    /// The successors as the storage may see them, and their part of a call: so that the successors of all settlements in a call are within
-    /// the limits of a push.
+    /// Checks the successors and returns them as the storage will see them, with the bytes that they count
+    /// for in a call: that keeps the successors of all settlements in one call within the limits of a push.
     pub(super) fn successors(&self, successors: Successors) -> Result<(Vec<Successor>, u64)> {
         if successors.is_empty() {
             return Ok((successors.0, 0));

@@ -1,4 +1,4 @@
-//! Tasks that match a filter, read a page of the storage at a time.
+//! A stream of the tasks that match a filter, read from the storage page by page.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,16 +18,16 @@ use crate::ledger::{EndedCursor, EndedTask, Task, TaskFilter};
 use crate::message::MessageId;
 use crate::partition::PartitionId;
 
-/// Tasks read at once by a [`TaskStream`]: what it holds in memory.
+/// How many tasks a [`TaskStream`] reads at once and holds in memory.
 pub(super) const PAGE: usize = 200;
-/// Where tasks are: among those that live, the dead, and those that ended.
+/// The number of places where tasks are: among those that live, the dead, and those that ended.
 const PLACES: usize = 3;
 
 /// A place where tasks are, and how far it has been read.
 #[derive(Debug)]
 pub(super) enum Side {
     Messages(PartitionId, Option<MessageId>),
-    /// Those that live or are dead, as a ledger beside the queue was told.
+    /// Tasks that live or are dead, as a ledger beside the queue knows them.
     Told(PartitionId, Option<EndedCursor>),
     Ended(PartitionId, Option<EndedCursor>),
 }
@@ -38,17 +38,17 @@ pub(super) struct Walk {
     filter: TaskFilter,
     sides: VecDeque<Side>,
     page: VecDeque<Task>,
-    /// How many tasks were on a page that was read, of which all is looked at once it is empty.
+    /// How many tasks were on the page just read; reported once all of them have been looked at.
     has_read: Option<usize>,
-    /// How far back the page goes that was read last, if it is one of ends.
+    /// How far back the last page goes, if it was one of ends.
     reached: Option<SystemTime>,
 }
 
-/// What a step of a walk brought.
+/// The result of one step of a walk.
 enum Step {
-    /// One that matches.
+    /// A task that matches.
     Found(Box<Task>),
-    /// All of a page was looked at: so all that ended after this moment, once what ended is looked at.
+    /// A whole page has been looked at. If it was one of ends, so has everything that ended after `reached`.
     Read { reached: Option<SystemTime>, is_full: bool },
 }
 
@@ -57,7 +57,7 @@ impl Walk {
         Self { queue, filter, sides, page: VecDeque::new(), has_read: None, reached: None }
     }
 
-    /// Nothing at the end.
+    /// Returns `None` at the end.
     async fn step(&mut self) -> Result<Option<Step>> {
         loop {
             while let Some(task) = self.page.pop_front() {
@@ -75,7 +75,7 @@ impl Walk {
         }
     }
 
-    /// The next page, or the end of where it was read.
+    /// Reads the next page, or notes the end of the current place.
     async fn read(&mut self) -> Result<()> {
         match self.sides.front_mut() {
             None => {}
@@ -91,7 +91,7 @@ impl Walk {
                 *after = page.next;
                 self.page.extend(page.tasks);
                 if after.is_some() {
-                    // There may be more, though all of this page may have ended since.
+                    // There may be more tasks, even if all of this page have ended since.
                     self.has_read = Some(self.page.len());
                     return Ok(());
                 }
@@ -116,26 +116,27 @@ impl Walk {
     }
 }
 
-/// Some of the tasks that match, as many as there was room or time for: see [`TaskStream::page`].
+/// Some of the matching tasks, as many as there was room or time for: see [`TaskStream::page`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TaskPage {
-    /// Those that were found.
+    /// The tasks that were found.
     pub tasks: Vec<Task>,
-    /// Whether there are more for certain: as many were found as were asked for, and one more.
+    /// Whether there are certainly more: `limit` tasks were found, and one more.
     pub more: bool,
-    /// Whether the time was over before all had been read. The same stream goes on where it stopped.
+    /// Whether the time was over before everything had been read. The same stream continues where it stopped.
     pub unfinished: bool,
-    /// All that ended after this moment was read, and older ends were perhaps not. With a filter for what ended
-    /// [before](TaskFilter::before) a millisecond later, also another stream goes on there. Nothing as long as only what has not ended was read.
+    /// Everything that ended after this moment has been read; older ends may not have been. Another stream,
+    /// with a filter for what ended [before](TaskFilter::before) one millisecond later, can continue from
+    /// there. `None` as long as only tasks that have not ended were read.
     pub reached: Option<SystemTime>,
 }
 
-/// Tasks that match a filter, read a page at a time: see [`Queue::tasks`].
+/// A stream of the tasks that match a filter, read page by page: see [`Queue::tasks`].
 #[must_use = "a stream does nothing until it is polled"]
 pub struct TaskStream {
     steps: Pin<Box<dyn Stream<Item = Result<Step>> + Send>>,
-    /// Found already, and not yet returned.
+    /// A task that was found but not returned yet.
     ahead: Option<Task>,
     reached: Option<SystemTime>,
     clock: Clock,
@@ -154,10 +155,10 @@ impl TaskStream {
         Self { steps: Box::pin(steps.fuse()), ahead: None, reached: None, clock }
     }
 
-    /// The next task, or `None` after the last: for those who have no crate for streams.
+    /// Returns the next task, or `None` after the last. For callers without a crate for streams.
     ///
     /// # Errors
-    /// The server's, after which there is no further task.
+    /// The server's error, after which no further task follows.
     ///
     /// # Cancellation
     /// Dropping the future loses nothing.
@@ -166,16 +167,18 @@ impl TaskStream {
         poll_fn(move |cx| Pin::new(&mut *self).poll_next(cx))
     }
 
-    /// The next tasks: at most `limit`, which is at least one, and no more than are found until `patience` is over. A filter that [scans](TaskFilter::scans) may have
-    /// to read millions of tasks for a few that match, or none; somebody who waits for the answer gets what was found so far.
+    /// Returns the next tasks: at most `limit` (at least one), and only those found before `patience` is
+    /// over. A filter that [scans](TaskFilter::scans) may have to read millions of tasks to find a few
+    /// matches, or none; this way, someone who waits for the result gets what was found so far.
     ///
-    /// Between two reads of the storage, of 200 tasks each, it looks at the time, and at least one is made: so it takes longer by a read or a few.
+    /// The time is checked between reads of the storage, which fetch 200 tasks each. At least one read is
+    /// made, so the call takes longer than `patience` by one read or a few.
     ///
     /// # Errors
-    /// The server's, after which there is no further task; those that were found in this call are lost.
+    /// The server's error, after which no further task follows; the tasks found in this call are lost.
     ///
     /// # Cancellation
-    /// Those that were found are lost when the future is dropped.
+    /// If the future is dropped, the tasks found in this call are lost.
     pub async fn page(&mut self, limit: usize, patience: Duration) -> Result<TaskPage> {
         let (until, limit) = (far(self.clock.now(), patience), limit.max(1));
         let (mut page, mut short) = (TaskPage::default(), 0);
@@ -192,7 +195,8 @@ impl TaskStream {
                 Some(Step::Read { reached, is_full }) => {
                     self.reached = reached;
                     short += usize::from(!is_full);
-                    // A page that is not full is the last one of its place: so few tasks are read to their end, however late it is.
+                    // A page that is not full is the last one of its place, so a small number of tasks is
+                    // read to the end even if the time is over.
                     if self.clock.now() >= until && (is_full || short > PLACES) {
                         page.unfinished = true;
                         break;

@@ -1,4 +1,4 @@
-//! Asking what became of tasks.
+//! Queries about tasks: where they stand and how they ended.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,25 +20,28 @@ use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::Storage;
 
-/// The first pause between two looks of [`Queue::wait_for`], which doubles up to the last.
+/// The first pause between two checks of [`Queue::wait_for`], which doubles up to the last.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
 impl Queue {
-    /// A task by its message's id: where it stands if it lives, else how it ended, with its result. `None` if nothing is known of it: it was never
-    /// pushed, was deleted, or its end has been kept for as long as it was to be.
+    /// Returns a task by the id of its message: where it stands if it lives, otherwise how it ended, with its
+    /// result. `None` if nothing is known of it: it was never pushed, it was deleted, or its record is no
+    /// longer kept.
     ///
-    /// A live one goes before a dead one, and that before one that ended: of an id that was pushed again it is the latest.
+    /// A live task takes precedence over a dead letter, and a dead letter over a task that has ended: if an
+    /// id was pushed again, this returns the latest state.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend can neither browse nor keeps ends; else the server's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the backend can neither browse nor keep ends;
+    /// otherwise the server's error.
     pub async fn task(&self, partition: impl IntoPartitionId, id: MessageId) -> Result<Option<Task>> {
         let partition = partition.into_partition_id()?.live();
         let can_browse = self.capabilities().inspect.browse;
         if !can_browse && !self.has_ledger() {
             return Err(self.no_ledger());
         }
-        // Asked for twice where it is in no place: it may have gone from one to the next in between.
+        // If it is found nowhere, look again: it may have moved from one place to another in between.
         for _ in 0..2 {
             if can_browse {
                 for side in [partition.clone(), partition.dead_letters()] {
@@ -58,14 +61,15 @@ impl Queue {
         Ok(None)
     }
 
-    /// Waits until a task has ended or is dead, and returns it with its result; or as it stands when the time is over. `None` if nothing is known
-    /// of it then.
+    /// Waits until a task has ended or is dead, and returns it with its result. When the time is over,
+    /// returns the task as it stands; `None` if nothing is known of it then.
     ///
-    /// An end that this queue itself settles is seen at once, and one of another process as soon as the server has told of it, where
-    /// it can: PostgreSQL and Redis. In any case it looks again within half a second.
+    /// An end that this queue itself settles is noticed at once. One of another process is noticed as soon as
+    /// the server announces it, which PostgreSQL and Redis can. In any case this looks again within half a
+    /// second.
     ///
     /// # Errors
-    /// As [`task`](Self::task).
+    /// As for [`task`](Self::task).
     pub async fn wait_for(
         &self,
         partition: impl IntoPartitionId,
@@ -76,7 +80,7 @@ impl Queue {
         let clock = self.clock().clone();
         let until = far(clock.now(), longest);
         let mut pause = FIRST_LOOK;
-        // Before the look, so that no end falls between the two.
+        // Before looking, so that no end falls between the two.
         let here = self.0.caller.end_watches.watch(id);
         let mut elsewhere = (self.watch_ended(id), clock.now());
         loop {
@@ -99,17 +103,20 @@ impl Queue {
         }
     }
 
-    /// Asks the storage to tell of the end of a task.
+    /// Asks the storage to announce the end of a task.
     fn watch_ended(&self, id: MessageId) -> EndWatch {
         let ledger = self.storage().ledger().filter(|_| self.has_ledger());
         ledger.map_or_else(EndWatch::silent, |ledger| ledger.watch_ended(id))
     }
 
-    /// The tasks of a partition that match, one page in memory at a time: those that live, then the dead, both in the order of their ids, then those
-    /// that ended, the newest first, without their [results](Task::result). What changes its state meanwhile may come twice, or not at all.
+    /// Returns a stream of the tasks of a partition that match a filter, with one page in memory at a time:
+    /// first those that live, then the dead letters, both in the order of their ids, then those that have
+    /// ended, newest first, without their [results](Task::result). A task that changes its state meanwhile
+    /// may appear twice, or not at all.
     ///
-    /// Where the backend cannot browse, those that live or are dead are known as far as a [ledger beside](crate::Beside) it was told of them, and come
-    /// as they were told, the last first; without one they are left out. Where no ends are kept, those that ended are.
+    /// If the backend cannot browse, tasks that live or are dead are listed as far as a [ledger beside the
+    /// queue](crate::Beside) knows them, the most recently reported first; without such a ledger they are
+    /// left out. If no ends are kept, tasks that have ended are left out.
     ///
     /// ```
     /// use anyqueue::{Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskFilter, TaskState};
@@ -126,19 +133,20 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for states of which the backend knows none; [`InvalidInput`](crate::ErrorKind::InvalidInput) for
-    /// a bad name. The server's errors are items, after which the stream ends.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for states that the backend cannot list;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name. The server's errors are items, after
+    /// which the stream ends.
     pub fn tasks(&self, partition: impl IntoPartitionId, filter: TaskFilter) -> Result<TaskStream> {
         let partition = partition.into_partition_id()?.live();
         let sides = self.sides(&partition, &filter)?;
         Ok(TaskStream::new(Walk::new(self.clone(), sides, filter)))
     }
 
-    /// How many tasks of a partition match, counted up to `cap`: so that the answer to "more than a thousand?" costs a thousand, however many
-    /// there are.
+    /// Counts the tasks of a partition that match a filter, up to `cap`: so asking "are there more than a
+    /// thousand?" costs a thousand, however many there are.
     ///
     /// # Errors
-    /// As of [`tasks`](Self::tasks), and the server's.
+    /// As for [`tasks`](Self::tasks), and the server's error.
     pub async fn count_tasks(
         &self,
         partition: impl IntoPartitionId,
@@ -163,11 +171,12 @@ impl Queue {
         Ok(TaskCount { value, exact: value < cap })
     }
 
-    /// Deletes the ends of tasks that match, at most `limit`, and returns how many. What lives or is dead is left alone: that is for
-    /// [`delete`](Self::delete).
+    /// Deletes the ends of tasks that match a filter, at most `limit`, and returns how many were deleted.
+    /// Tasks that live or are dead are left alone: use [`delete`](Self::delete) for those.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ends are kept; else the server's, and what was deleted before stays deleted.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no ends are kept; otherwise the server's error, and
+    /// what was deleted before stays deleted.
     pub async fn delete_ended(
         &self,
         partition: impl IntoPartitionId,
@@ -199,12 +208,13 @@ impl Queue {
         Ok(deleted)
     }
 
-    /// Frees the place of ends that have been kept for as long as they say, of all partitions, at most `limit`, and returns how many. No answer
-    /// has them any more, purged or not; somebody has to free their place all the same, now and then: a worker does it by itself. So are
-    /// [counts](Self::series) that are no longer kept, which the limit does not concern and the result leaves out.
+    /// Frees the space of ends whose time is over, in all partitions, at most `limit`, and returns how many
+    /// were freed. Such ends no longer appear in any result, purged or not, but their space has to be freed
+    /// now and then; a worker does this by itself. This also frees [counts](Self::series) that are no longer
+    /// kept; they are neither subject to the limit nor part of the result.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ends are kept; else the server's.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no ends are kept; otherwise the server's error.
     pub async fn purge_ended(&self, limit: u64) -> Result<u64> {
         let mut purged = 0;
         while purged < limit {
@@ -218,7 +228,8 @@ impl Queue {
         Ok(purged)
     }
 
-    /// Whether this queue keeps the ends of tasks: whether a [ledger](crate::QueueBuilder::ledger) was asked for.
+    /// Returns whether this queue keeps the ends of tasks, that is, whether it was built with a
+    /// [ledger](crate::QueueBuilder::ledger).
     #[must_use]
     pub fn keeps_ends(&self) -> bool {
         self.0.options.ledger.is_some()
@@ -246,13 +257,13 @@ impl Queue {
         self.0.bounded(Operation::Inspect, call).await
     }
 
-    /// The message with this id and its state, as a task.
+    /// Returns the message with this id, with its state, as a task.
     async fn browsed(&self, side: &PartitionId, id: MessageId) -> Result<Option<Task>> {
         let found = self.browse_one(side, id).await?;
         Ok(found.map(|browsed| Task::of_message(side, browsed, self.clock().wall())))
     }
 
-    /// The message with this id, as browsing shows it.
+    /// Returns the message with this id as browsing shows it.
     pub(super) async fn browse_one(&self, side: &PartitionId, id: MessageId) -> Result<Option<Browsed>> {
         let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
         let before = before.map(|before| MessageId::from_bytes(before.to_be_bytes()));
@@ -267,13 +278,13 @@ impl Queue {
         found.await?.into_iter().next().unwrap_or(Ok(None))
     }
 
-    /// Whether a ledger beside the queue is told of what the queue cannot show.
+    /// Whether a ledger beside the queue records what the queue cannot show.
     fn is_told(&self) -> bool {
         let ledger = self.storage().ledger().filter(|_| self.has_ledger());
         !self.capabilities().inspect.browse && ledger.is_some_and(|ledger| ledger.live_tasks().is_some())
     }
 
-    /// The task with this id that lives or is dead, as the ledger was told.
+    /// Returns the task with this id, if it lives or is dead, as the ledger knows it.
     async fn told(&self, partition: &PartitionId, id: MessageId) -> Result<Option<Task>> {
         if !self.is_told() {
             return Ok(None);
@@ -288,7 +299,7 @@ impl Queue {
         found.await?.into_iter().next().unwrap_or(Ok(None))
     }
 
-    /// Some of those tasks.
+    /// Returns a page of those tasks.
     pub(super) async fn told_page(
         &self,
         partition: &PartitionId,
@@ -315,7 +326,7 @@ impl Queue {
         self.ledger(move |ledger| Box::pin(async move { ledger.ended(&partition, &query, page).await })).await
     }
 
-    /// Where tasks that match can be.
+    /// Returns the places where matching tasks can be.
     fn sides(&self, partition: &PartitionId, filter: &TaskFilter) -> Result<VecDeque<Side>> {
         let mut sides = VecDeque::new();
         let (can_browse, ended) = (self.capabilities().inspect.browse, filter.ended_query());
@@ -341,11 +352,11 @@ impl Queue {
         if sides.is_empty() && wants_messages {
             return Err(self.0.stamp(guard::unsupported("way to browse messages"), Operation::Inspect));
         }
-        // A filter that nothing can match, such as one for what waits and ended today, finds nothing.
+        // A filter that nothing can match, such as one for waiting tasks that ended today, finds nothing.
         Ok(sides)
     }
 
-    /// What the backend knows by itself; `None` if it has to be counted by looking.
+    /// Returns the count that the backend knows by itself; `None` if the tasks have to be read and counted.
     async fn count_by_index(&self, side: &Side, filter: &TaskFilter, cap: u64) -> Result<Option<u64>> {
         match side {
             Side::Ended(partition, _) => {
@@ -356,7 +367,7 @@ impl Queue {
                 });
                 count.await.map(Some)
             }
-            // Some of them may have ended since, which is seen by looking.
+            // Some of them may have ended since, which only reading them shows.
             Side::Told(..) => Ok(None),
             Side::Messages(partition, _) => {
                 let counts = self.counts(partition).await?;

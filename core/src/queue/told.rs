@@ -1,4 +1,4 @@
-//! What a ledger beside the queue is told of a task that goes on, where the queue cannot be browsed.
+//! What a ledger beside the queue records of a task that goes on, if the queue cannot be browsed.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::status::QueueMessageStatus;
 use crate::storage::Action;
 
 impl Ending<'_> {
-    /// What it is told of one that goes on so, of which nothing is stored with the settlement itself.
+    /// Returns what to record about a task that goes on in this way; nothing of it is stored with the
+    /// settlement itself.
     pub(super) fn told(&self, action: &Action, report: Option<&TaskReport>) -> Arc<TaskEnd> {
         let mut told = self.described(EndState::Failed, report);
         (told.result, told.log) = (None, None);
@@ -37,12 +38,13 @@ impl Ending<'_> {
 }
 
 impl Shared {
-    /// Whether the ledger is to know of tasks that have not ended.
+    /// Whether the ledger also records tasks that have not ended.
     pub(super) fn tells_of_living(&self) -> bool {
         self.storage().ledger().is_some_and(|ledger| ledger.live_tasks().is_some())
     }
 
-    /// What it is told of one that goes back to the queue, after an attempt or until a moment. One that is merely released is where it was.
+    /// Returns what to record about a task that goes back to the queue, after an attempt or until a moment. A
+    /// task that is merely released is where it was.
     pub(super) fn goes_back(
         &self,
         ending: &Ending<'_>,
@@ -57,7 +59,7 @@ impl Shared {
         Some(ending.told(action, report))
     }
 
-    /// What it is told of one that comes back from the dead letters with these headers.
+    /// Returns what to record about a task that comes back from the dead letters with these headers.
     pub(super) fn put_back(&self, message: &MessageData, headers: &Headers) -> Option<Arc<TaskEnd>> {
         if !self.tells_of_living() {
             return None;
@@ -69,13 +71,16 @@ impl Shared {
 }
 
 impl Queue {
-    /// Forgets what a [ledger beside](crate::Beside) the queue was told of tasks that wait, or are dead if that [is said](Forget::dead), and has not heard of
-    /// since; in steps of at most [`MAX_PAGE`]. For when that is no longer so: the queue was purged, or the ledger restored from a backup. Returns how
-    /// many. The tasks themselves are left alone, and the ledger is told of each again with its next event.
+    /// Makes a [ledger beside the queue](crate::Beside) forget tasks that it knows as waiting, or also as
+    /// dead if [asked for](Forget::dead), and of which it has not heard since the given moment. Works in
+    /// steps of at most [`MAX_PAGE`] and returns how many were forgotten. Use it when the ledger is no longer
+    /// right, because the queue was purged or the ledger was restored from a backup. The tasks themselves are
+    /// left alone, and the ledger learns of each again with its next event.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ledger is told of such tasks, as the queue shows them itself or keeps no ends; else the
-    /// server's, and what was forgotten before stays so.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no ledger records such tasks, because the queue
+    /// shows them itself or keeps no ends; otherwise the server's error, and what was forgotten before stays
+    /// forgotten.
     pub async fn forget_waiting(&self, partition: impl IntoPartitionId, forget: &Forget) -> Result<u64> {
         let partition = partition.into_partition_id()?.live();
         let (mut forgotten, mut after) = (0, None);

@@ -1,21 +1,21 @@
-//! The end of a run over dead letters beside consumers that let more die all the time.
+//! Ending a run over dead letters while consumers let more messages die all the time.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::Clock;
 use crate::message::{MessageData, header};
 
-/// For so long a run goes on that finds only what has died since it began.
+/// How long a run goes on that finds only messages that died since it began.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a run remembers to find its end. An empty answer ends it, but beside consumers that let all die none may ever come; and a small
-/// answer proves nothing, as a server may answer from a part of itself.
+/// What a run remembers to find its end. An empty result ends it, but if consumers let every message die,
+/// there may never be one; and a small result proves nothing, as a server may answer from a part of itself.
 #[derive(Debug)]
 pub(super) struct Trickle {
     clock: Clock,
     began: SystemTime,
     since: Option<Instant>,
-    /// What the backend returns at most.
+    /// The most that the backend returns at once.
     page: usize,
 }
 
@@ -24,8 +24,9 @@ impl Trickle {
         Self { began: clock.wall(), clock, since: None, page }
     }
 
-    /// Whether for a while there were only letters that died after the run began, and never as many as can be had. A clock that is wrong where they died lets
-    /// the run end too early, or go on; but full answers are always taken.
+    /// Whether, for a while, there were only letters that died after the run began, and never a full page of
+    /// them. A wrong clock where they died may make the run end too early or go on for longer; but full pages
+    /// are always processed.
     pub(super) fn is_all<'m>(&mut self, letters: impl ExactSizeIterator<Item = &'m MessageData>) -> bool {
         let is_full = letters.len() >= self.page.max(2);
         if is_full || !letters.into_iter().all(|letter| self.died_since(letter)) {

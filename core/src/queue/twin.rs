@@ -1,4 +1,4 @@
-//! A second hand on a delivery, for whoever watches the one who has it.
+//! A second handle on a delivery, for whoever supervises its handler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
 use crate::storage::{SettleOutcome, Settlement};
 
-/// A second hand on a [`Delivery`] of this process: it can end the delivery while the first is out of reach, for instance in the future of a handler that
-/// blocks its thread. It holds nothing and keeps no lease alive.
+/// A second handle on a [`Delivery`] of this process. It can end the delivery while the first handle is out
+/// of reach, for instance inside the future of a handler that blocks its thread. It does not hold the message
+/// or keep its lease alive.
 ///
-/// Whoever settles first has done it; for the other hand the delivery is lost then. Two that settle at the same time are told apart by the backend, as
-/// two processes are.
+/// The first handle to settle wins; for the other one the delivery is then lost. If both settle at the same
+/// time, the backend decides, as it does between two processes.
 ///
 /// ```
 /// use anyqueue::{MessageData, Queue, QueueMessageStatus, SettleOutcome, Successors, TaskReport};
@@ -47,7 +48,7 @@ pub struct DeliveryTwin {
 }
 
 impl Delivery {
-    /// A second hand on it.
+    /// Returns a second handle on this delivery.
     pub fn twin(&self) -> DeliveryTwin {
         let (shared, held, receipt) = self.parts();
         DeliveryTwin { shared: shared.clone(), held: held.clone(), message: self.message().clone(), receipt }
@@ -55,54 +56,56 @@ impl Delivery {
 }
 
 impl DeliveryTwin {
-    /// The message's identity.
+    /// Returns the id of the message.
     pub fn id(&self) -> MessageId {
         self.message.id()
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     pub fn message(&self) -> &MessageData {
         &self.message
     }
 
-    /// The headers.
+    /// Returns the headers.
     pub fn headers(&self) -> &Headers {
         self.message.headers()
     }
 
-    /// Where it was pulled from.
+    /// Returns the partition that the message was pulled from.
     pub fn partition(&self) -> &PartitionId {
         &self.held.lease.partition
     }
 
-    /// As [`Delivery::delivery_count`].
+    /// See [`Delivery::delivery_count`].
     pub fn delivery_count(&self) -> Option<u32> {
         self.receipt.delivery_count
     }
 
-    /// As [`Delivery::received_at`].
+    /// See [`Delivery::received_at`].
     pub fn received_at(&self) -> SystemTime {
         self.receipt.received_at
     }
 
-    /// As [`Delivery::age`].
+    /// See [`Delivery::age`].
     pub fn age(&self) -> Duration {
         self.receipt.age
     }
 
-    /// As [`Delivery::lease_until`].
+    /// See [`Delivery::lease_until`].
     pub fn lease_until(&self) -> Option<Instant> {
         self.shared.keeper.trusted_until(&self.held)
     }
 
-    /// Ends the delivery, as [`Delivery::settle_with`] would, with what the ledger is to know of its run. Afterwards it is lost for the first hand:
-    /// [`Delivery::lost`] fires, and nothing that it does has an effect.
+    /// Ends the delivery as [`Delivery::settle_with`] would, with a report of its run for the ledger.
+    /// Afterwards the delivery is lost for the first handle: [`Delivery::lost`] fires, and settling or
+    /// extending it has no effect.
     ///
     /// # Errors
-    /// As [`Delivery::settle_with`] and [`Delivery::report`]. It can be settled again.
+    /// As for [`Delivery::settle_with`] and [`Delivery::report`]. The delivery can be settled again.
     ///
     /// # Cancellation
-    /// Once polled, the settlement is carried through, and the backend knows its outcome alone.
+    /// Once polled, the settlement is completed even if the future is dropped; its outcome is then known only
+    /// to the backend.
     pub async fn settle_with(
         &self,
         status: QueueMessageStatus,

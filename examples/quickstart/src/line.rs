@@ -1,4 +1,4 @@
-//! What sha256sum prints for a file.
+//! The line that sha256sum prints for a file.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,8 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// A file's line in the list. A name with a backslash or the end of a line is escaped, and a backslash ahead of all says so.
+/// Returns a file's line in the list. If a name has a backslash or a line break, these are escaped, and the
+/// line begins with a backslash.
 pub(crate) fn line(path: &Path) -> std::io::Result<Vec<u8>> {
     let (mut file, mut sha256, mut piece) = (File::open(path)?, Sha256::new(), vec![0; 64 << 10]);
     while let length @ 1.. = file.read(&mut piece)? {

@@ -1,8 +1,8 @@
 //! The tutorial: the SHA-256 sums of all files in a directory, computed through a queue in an SQLite file.
 //!
-//! Kill it at any moment and run it again with the same arguments: it resumes. Three things make it so: a
-//! message's id is made from its file's path, so that the queue refuses what is pushed again as a duplicate; a sum is pushed,
-//! into a partition of its own, before its file is settled; and what a killed run held comes back when its lease ends.
+//! Kill it at any moment and run it again with the same arguments: it resumes. There are three reasons. The id of a message is
+//! made from its file's path, so the queue refuses a second push as a duplicate. A sum is pushed, into a partition of its own,
+//! before its file is settled. And the files that a killed run held come back when their leases end.
 
 mod args;
 mod line;
@@ -29,7 +29,7 @@ const LEASE: Duration = Duration::from_secs(5);
 #[tokio::main]
 async fn main() -> ExitCode {
     let all = run(args::Args::parse()).await.inspect_err(|error| eprintln!("quickstart: {error}"));
-    // As with sha256sum: what could not be read is a failure, although the list is written.
+    // As with sha256sum, an unreadable file is a failure, although the list is written.
     if matches!(all, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -79,13 +79,13 @@ async fn run(args: args::Args) -> Result<bool> {
     Ok(dead.is_empty() && all_seen)
 }
 
-/// The id of a message about a path.
+/// Returns the id of a message about a path.
 fn id(about: &str, path: &Path) -> MessageId {
     let hash = Sha256::digest([about.as_bytes(), path.as_os_str().as_bytes()].concat());
     MessageId::from_bytes(hash.first_chunk().copied().unwrap_or_default())
 }
 
-/// Lines of files that are done.
+/// Returns the lines of the files that are done.
 async fn finished(queue: &Queue, sums: &str) -> Result<Sums> {
     let (mut all, mut last) = (Sums::new(), None);
     loop {
@@ -96,8 +96,8 @@ async fn finished(queue: &Queue, sums: &str) -> Result<Sums> {
     }
 }
 
-/// Pushes the files that are not done. A link that leads nowhere is among them, so that it is missed when it is read. Answers
-/// whether all directories could be read.
+/// Pushes the files that are not done, including links that lead nowhere, so that reading them fails later. Returns whether all
+/// directories could be read.
 async fn push(queue: &Queue, files: &str, dir: &Path, done: &Sums, own: &[PathBuf]) -> Result<bool> {
     let inode = |path: &Path| path.metadata().map(|m| (m.is_file(), m.dev(), m.ino()));
     let own: Vec<_> = own.iter().filter_map(|path| inode(path).ok()).collect();
@@ -125,17 +125,17 @@ async fn push(queue: &Queue, files: &str, dir: &Path, done: &Sums, own: &[PathBu
     Ok(all_seen)
 }
 
-/// How many are in the queue: held ones too, dead letters not.
+/// Returns how many files are in the queue, including held ones, but not dead letters.
 async fn unsettled(queue: &Queue, files: &str) -> Result<u64> {
     let counts = queue.counts(files).await?;
     Ok([counts.ready, counts.delayed, counts.leased].into_iter().flatten().sum())
 }
 
-/// Sums one file. Many tasks do this at once, and their pushes and settlements share transactions.
+/// Sums one file. Many tasks do this at the same time, and their pushes and settlements share transactions.
 async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: Delivery) -> Result<()> {
     let path = PathBuf::from(OsStr::from_bytes(file.payload()));
     let sum = id("sum", &path);
-    // Files block. On another thread they do not keep the runtime from its other work.
+    // Reading files blocks. On another thread it does not keep the runtime from its other work.
     let status = match tokio::task::spawn_blocking(move || line::line(&path)).await? {
         Ok(line) => {
             queue.push(sums, MessageData::with_id(sum, line)).await?;

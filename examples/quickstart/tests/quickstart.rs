@@ -1,4 +1,4 @@
-//! The quickstart as its user sees it, killed and all, judged by `sha256sum`.
+//! Tests the quickstart as its user sees it, with kills, against `sha256sum`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -56,7 +56,7 @@ impl Place {
         sorted_lines(&fs::read(self.path("SHA256SUMS")).unwrap())
     }
 
-    /// What `sha256sum` says of all files in the tree, in byte order.
+    /// What `sha256sum` prints for all files in the tree, in byte order.
     fn expected(&self) -> Vec<Vec<u8>> {
         let script = "find -L tree -type f -print0 | xargs -0 sha256sum";
         let output = Command::new("sh").args(["-c", script]).current_dir(self.0.path()).output().unwrap();
@@ -64,7 +64,8 @@ impl Place {
         sorted_lines(&output.stdout)
     }
 
-    /// Starts it and kills it (-9) as soon as `ripe` says so. Fails if it ends before, or nothing happens for a minute.
+    /// Starts the program and kills it (-9) as soon as `ripe` returns true. Fails if it ends before that, or
+    /// nothing happens for a minute.
     fn kill_when(&self, ripe: impl Fn() -> bool) {
         let mut child = self.spawn(&["tree"]);
         let deadline = Instant::now() + Duration::from_mins(1);
@@ -86,7 +87,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// `None` until a run has pushed.
+    /// Returns `None` until a run has pushed.
     fn of(place: &Place) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (queue, files) = runtime.block_on(async {
@@ -128,7 +129,7 @@ fn sorted_lines(text: &[u8]) -> Vec<Vec<u8>> {
     lines
 }
 
-/// Shows some of the lines that differ, as text.
+/// Compares the lists, and shows some of the lines that differ as text.
 #[track_caller]
 fn assert_same(list: &[Vec<u8>], expected: &[Vec<u8>]) {
     let show = |lines: Vec<&&Vec<u8>>| -> Vec<_> {
@@ -199,7 +200,7 @@ fn killed_at_any_moment_the_list_is_exact_and_nothing_is_summed_twice() {
         for (path, sum) in &done {
             assert_eq!(now.get(path), Some(sum), "what was done stays done");
         }
-        // Whoever summed one of these again would find another sum.
+        // If one of these files were summed again, it would get another sum.
         for path in now.keys().filter(|path| !done.contains_key(*path)) {
             fs::write(place.path(path), b"changed after it was summed").unwrap();
         }

@@ -1,8 +1,9 @@
 //! A pipeline: tasks push tasks into other partitions until all the work is done. `pipeline [URL]`
 //!
-//! A text is split into lines, lines into words, and the words are counted. A task is settled when its handler has ended, and the
-//! handler ends when its children are stored: a crash at any moment leaves no gap. It may leave a handler to run
-//! again; its children then have the same ids as before, and the queue keeps those that still wait only once.
+//! A text is split into lines, lines into words, and the words are counted. A task is settled when its
+//! handler has returned, and the handler returns when its children are stored, so a crash at any moment loses
+//! no work. A handler may run again after a crash. Its children then have the same ids as before, and the
+//! queue keeps only one copy of those that still wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +14,11 @@ use anyqueue_worker::{Partition, TaskContext, TaskResult, Worker, task};
 const TEXT: &str =
     "the queue loses nothing\nthe worker hoards nothing\nthe queue and the worker share the work";
 
-/// How often each word was seen. By the task's id, so that one that runs twice counts once.
+/// The words that were seen, by the ids of their tasks, so that a task that runs twice counts once.
 type Words = Arc<Mutex<BTreeMap<MessageId, String>>>;
 
-/// A child whose id follows from its parent's and its place: the same in every run of the parent.
+/// Creates a child whose id follows from its parent's id and its position, so it is the same in every run of
+/// the parent.
 fn child(parent: &TaskContext, kind: &str, number: usize, text: &str) -> Result<MessageData> {
     let made = parent.child(kind, &text)?;
     let id = MessageId::from_foreign(&format!("{}/{number}", parent.id()));
@@ -67,7 +69,7 @@ async fn run(url: &str) -> Result<()> {
         async { Ok(()) }
     };
     let worker = Worker::builder(queue.clone())
-        // What is nearest to its end goes first, so that little waits in between.
+        // The partition nearest to the end has the highest weight, so that little waits in between.
         .partition(Partition::new("words").weight(4))
         .partition(Partition::new("lines").weight(2))
         .partition(Partition::new("texts"))
@@ -75,7 +77,7 @@ async fn run(url: &str) -> Result<()> {
         .handler("split_line", split_line)
         .handler("count_word", count_word)
         .build()?;
-    // Ends when every partition is empty and no task runs that could push more.
+    // Returns when every partition is empty, and no task is running that could push more.
     let summary = worker.run_once().await?;
     println!("{} tasks", summary.processed);
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

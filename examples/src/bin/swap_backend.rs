@@ -19,7 +19,7 @@ async fn main() -> std::process::ExitCode {
 }
 
 async fn run(url: &str) -> Result<()> {
-    // The backends are features in the manifest: nothing else names them.
+    // The backends are features in the manifest, and are named nowhere else.
     let queue = Queue::new(anyqueue_backends::open(url).await?)?;
     queue.init().await?;
     println!("backend: {}", queue.storage().name());
@@ -40,7 +40,7 @@ async fn run(url: &str) -> Result<()> {
     queue.close().await
 }
 
-/// Works tasks until there are none, and returns how many.
+/// Processes tasks until there are none, and returns how many there were.
 async fn work(queue: Queue) -> Result<usize> {
     let mut processed = 0;
     loop {
@@ -49,7 +49,7 @@ async fn work(queue: Queue) -> Result<usize> {
             return Ok(processed);
         }
         for task in &mut tasks {
-            // Here the work would be done.
+            // The actual work would be done here.
             task.settle(QueueMessageStatus::Processed).await?;
             processed += 1;
         }

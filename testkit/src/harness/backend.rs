@@ -1,4 +1,4 @@
-//! What an adapter tells of its backend, so that the suite can run over it.
+//! What an adapter says about its backend, so that the suite can run over it.
 
 use std::any::Any;
 use std::fmt;
@@ -16,44 +16,47 @@ use crate::server::Server;
 
 /// A backend with a server, as a [`ServerHarness`](super::ServerHarness) needs to know it.
 ///
-/// What has a default here is what most backends do; see [`Harness`](anyqueue_conformance::Harness) for what the suite asks of each.
+/// The defaults are what most backends do; see [`Harness`](anyqueue_conformance::Harness) for what the suite
+/// expects of each method.
 #[async_trait]
 pub trait ServerBackend: Send + Sync + 'static {
     /// Its server.
     type Program: Program;
 
-    /// As reports call it.
+    /// The name of the backend in reports.
     fn name(&self) -> &str;
 
     /// The server that all cases of a run share.
     fn program(&self) -> Self::Program;
 
-    /// The server that a case has to itself, which it may harm. `None`: there is none, and such cases do not run.
+    /// The server for a single case, which may harm it. `None` if there is none; then such cases do not run.
     fn own_program(&self) -> Option<Self::Program> {
         Some(self.program())
     }
 
-    /// The servers of a run, if not the one of [`provide`]. `None`: this machine has none, which was said.
+    /// The servers of a run, if not the one of [`provide`]. `None` if this machine has none, which has been
+    /// reported.
     ///
     /// # Errors
-    /// As of [`provide`].
+    /// As [`provide`].
     async fn servers(&self) -> Result<Option<Servers>> {
         let provided = provide(self.program()).await?;
         Ok(provided.url().map(str::to_owned).map(|url| Servers::new(url, provided)))
     }
 
-    /// What the server's URL is given for a client of this namespace.
+    /// What is appended to the server's URL for a client of this namespace.
     fn options(&self, namespace: &str) -> String {
         format!("prefix={namespace}")
     }
 
-    /// The URL of a namespace on the server at this one.
+    /// The URL of a namespace on the server at `url`.
     fn address(&self, url: &str, namespace: &str) -> String {
         let separator = if url.contains('?') { '&' } else { '?' };
         format!("{url}{separator}{}", self.options(namespace))
     }
 
-    /// A client of its own, by an [`address`](Self::address), also in a process that has nothing else. It is initialised then.
+    /// Opens a client by its [`address`](Self::address), possibly in a process that has nothing else. The
+    /// caller initialises it.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -61,10 +64,10 @@ pub trait ServerBackend: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// What it must declare at least.
+    /// What the backend must declare at least.
     fn least(&self) -> &'static [Need];
 
-    /// The server's own rule because of which it lacks something.
+    /// The server's own rule that makes it lack something.
     fn rule(&self, need: Need) -> Option<&'static str> {
         (need == Need::ControlledClock).then_some("time is the server's: its clock cannot be turned")
     }
@@ -74,23 +77,24 @@ pub trait ServerBackend: Send + Sync + 'static {
         Options::default().parallelism
     }
 
-    /// Ends a case's own server at once, such that it can be started again with what it had answered for.
+    /// Kills a case's own server at once, such that it can be started again with everything that it had
+    /// confirmed.
     ///
     /// # Errors
-    /// As of [`Server::kill`].
+    /// As [`Server::kill`].
     async fn kill(&self, server: &Server) -> Result<()> {
         server.kill().await
     }
 
-    /// Whether [`plant`](Self::plant) is there.
+    /// Whether [`plant`](Self::plant) is implemented.
     fn stores_bytes(&self) -> bool {
         false
     }
 
-    /// As [`Harness::plant`](anyqueue_conformance::Harness::plant), on the server at this URL.
+    /// Like [`Harness::plant`](anyqueue_conformance::Harness::plant), on the server at this URL.
     ///
     /// # Errors
-    /// If they cannot be put there.
+    /// If the bytes cannot be stored.
     async fn plant(
         &self,
         url: &str,
@@ -102,15 +106,15 @@ pub trait ServerBackend: Send + Sync + 'static {
         Err(anyqueue::Error::unsupported("nothing was said of how to plant"))
     }
 
-    /// Whether [`corrupt`](Self::corrupt) is there, which a backend has to say that has none.
+    /// Whether [`corrupt`](Self::corrupt) is implemented. A backend without it must say so.
     fn corrupts(&self) -> bool {
         true
     }
 
-    /// As [`Harness::corrupt`](anyqueue_conformance::Harness::corrupt), on the server at this URL.
+    /// Like [`Harness::corrupt`](anyqueue_conformance::Harness::corrupt), on the server at this URL.
     ///
     /// # Errors
-    /// If it cannot be damaged.
+    /// If the message cannot be damaged.
     async fn corrupt(
         &self,
         url: &str,
@@ -122,25 +126,25 @@ pub trait ServerBackend: Send + Sync + 'static {
         Err(anyqueue::Error::unsupported("nothing was said of how to corrupt"))
     }
 
-    /// Frees what the namespace takes on the server at this URL.
+    /// Frees what the namespace occupies on the server at this URL.
     async fn remove(&self, url: &str, namespace: &str) {
         let _ = (url, namespace);
     }
 }
 
-/// The servers of a run; gone, as far as they are private, when this is dropped.
+/// The servers of a run. Private servers are gone when this is dropped.
 pub struct Servers {
     url: String,
     _kept: Box<dyn Any + Send + Sync>,
 }
 
 impl Servers {
-    /// Reached at this URL as long as `kept` is.
+    /// Makes servers that are reachable at this URL as long as `kept` exists.
     pub fn new(url: impl Into<String>, kept: impl Send + Sync + 'static) -> Self {
         Self { url: url.into(), _kept: Box::new(kept) }
     }
 
-    /// How clients reach them.
+    /// The URL at which clients reach the servers.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -152,7 +156,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// A client that can be used at once.
+/// Opens a client that is ready for use.
 pub(super) async fn open<B: ServerBackend>(
     address: &str,
     clock: Clock,

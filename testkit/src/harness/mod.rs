@@ -1,4 +1,5 @@
-//! The conformance suite's harness over any backend that has a server: written once, told what one backend differs in.
+//! The conformance suite's harness for any backend that has a server: written once, and told what is
+//! different about a backend.
 
 mod backend;
 mod own_server;
@@ -19,25 +20,26 @@ pub use self::told::is_told_of_ends;
 use self::backend::open;
 use self::own_server::OwnServer;
 
-/// A conformance harness over a private server, or over the one that the environment names: a namespace per case, other processes
-/// on the same server, clients whose clocks are wrong, and a server of its own behind a [`Proxy`](crate::Proxy) for each case that
-/// harms one.
+/// A conformance harness over a private server, or over the one that the environment names. It gives each
+/// case a namespace, other processes on the same server, clients with wrong clocks, and, if the case harms a
+/// server, a server of its own behind a [`Proxy`](crate::Proxy).
 ///
-/// A backend is a type that implements [`ServerBackend`], and not a handful of values: a child process opens a storage by its
-/// address alone, where nobody has made a harness.
+/// A backend is a type that implements [`ServerBackend`], not a set of values: a child process opens a
+/// storage by nothing but its address, without a harness.
 pub struct ServerHarness<B> {
     backend: Arc<B>,
     servers: Servers,
 }
 
 impl<B: ServerBackend> ServerHarness<B> {
-    /// Over servers that run already.
+    /// Makes a harness over servers that are already running.
     pub fn new(backend: B, servers: Servers) -> Self {
         Self { backend: Arc::new(backend), servers }
     }
 
-    /// The `main` of a test target with `harness = false`: the suite over the backend's servers. Without any on this machine nothing
-    /// is run, which was said; where the variable `CI` or `ANYQUEUE_REQUIRE_SERVERS` is set, that is a failure.
+    /// The `main` of a test target with `harness = false`: runs the suite over the backend's servers. If this
+    /// machine has none, nothing is run, with a notice; if the variable `CI` or `ANYQUEUE_REQUIRE_SERVERS` is
+    /// set, that is a failure.
     pub fn main(backend: B) -> ExitCode {
         // A child process attaches to its parent's server; it needs none of its own.
         anyqueue_conformance::main(|| {

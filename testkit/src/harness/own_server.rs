@@ -1,4 +1,4 @@
-//! A server that one case has to itself, behind a proxy, to be harmed.
+//! A server for a single case, behind a proxy, that the case may harm.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<B: ServerBackend> OwnServer<B> {
         Ok(Self { backend, server, proxy })
     }
 
-    /// How clients reach the server through the proxy.
+    /// The URL at which clients reach the server through the proxy.
     fn url(&self) -> String {
         self.server.url().replace(&self.server.addr().to_string(), &self.proxy.addr().to_string())
     }

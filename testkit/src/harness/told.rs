@@ -1,29 +1,31 @@
-//! Whether who waits for a task in one process is told when another ends it.
+//! Checks whether a process that waits for a task is notified when another process ends the task.
 
 use std::time::Duration;
 
 use anyqueue::adapter::IntoStorage;
 use anyqueue::{Keep, ManualClock, MessageData, MessageId, Queue, QueueMessageStatus, TaskState};
 
-/// How long who waits may take to be known elsewhere, in turns: it doubles. Nothing says when it is.
+/// How long it may take until the wait is known elsewhere, which nothing shows: the pause doubles with each
+/// turn.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const TURNS: u32 = 7;
-/// How long a telling may take.
+/// How long a notification may take.
 const LONGEST: Duration = Duration::from_secs(10);
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Of two handles on one queue, the first waits for tasks, and the second ends them: succeeded, dead, and cancelled. The clock of the first
-/// stands still, so it never looks by itself after its first look: it can only have been told.
+/// Of two handles on one queue, the first waits for tasks, and the second ends them: succeeded, dead, and
+/// cancelled. The clock of the first handle stands still, so after its first look it never looks by itself:
+/// it can only have been notified.
 ///
 /// # Errors
-/// If it was told of none of several tasks in a row, of which each leaves more time between the beginning of the wait and the end of the
-/// task; and whatever a call fails with.
+/// If the first handle was notified of none of several tasks in a row, each of which left more time between
+/// the beginning of the wait and the end of the task; and any error of a call.
 pub async fn is_told_of_ends(waits: impl IntoStorage, works: impl IntoStorage) -> Outcome {
     let stopped = ManualClock::new();
     let waits = Queue::builder(waits).clock(stopped.clock()).ledger(Keep::default()).build()?;
     let works = Queue::builder(works).ledger(Keep::default()).build()?;
-    // Who has waited for messages also hears what others say.
+    // A handle that has waited for messages also receives notifications.
     works.pull("told").wait(Duration::from_millis(1)).await?;
     for state in [TaskState::Succeeded, TaskState::Failed, TaskState::Cancelled] {
         let mut is_told = false;
@@ -41,7 +43,7 @@ pub async fn is_told_of_ends(waits: impl IntoStorage, works: impl IntoStorage) -
     Ok(waits.close().await?)
 }
 
-/// Whether it is told of a task that ends so, that long after it has begun to wait.
+/// Whether the first handle is notified of a task that ends like this, `after` it has begun to wait.
 async fn is_told_of_one(waits: &Queue, works: &Queue, state: TaskState, after: Duration) -> Outcome<bool> {
     let message = MessageData::new("m");
     let id = message.id();
@@ -69,7 +71,7 @@ async fn end(works: &Queue, id: MessageId, state: TaskState) -> Outcome {
         let mut pulled = works.pull("told").wait(LONGEST).await?;
         let next = pulled.first_mut().ok_or("nothing was pulled")?;
         if next.id() != id {
-            // Of a turn that was given up.
+            // A message of a turn that was given up.
             next.settle(QueueMessageStatus::Processed).await?;
             continue;
         }

@@ -1,4 +1,4 @@
-//! `ChromeDriver`, which drives Chromium for the tests of pages.
+//! `ChromeDriver`, which drives Chromium in tests of web pages.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,12 +14,13 @@ use crate::program::{Program, find_program, version_of};
 const NAME: &str = "chromedriver";
 const BROWSER: &str = "chromium";
 
-/// `ChromeDriver` of the installed Chromium. The browsers that it starts are of its process group, so they end with it.
+/// `ChromeDriver` for the installed Chromium. The browsers that it starts belong to its process group, so
+/// they end with it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chromedriver;
 
 impl Chromedriver {
-    /// As installed.
+    /// `ChromeDriver` as installed.
     pub fn new() -> Self {
         Self
     }
@@ -47,7 +48,7 @@ impl Program for Chromedriver {
     fn command(&self, place: &Place) -> Result<Command> {
         let mut command = place.command(self.find()?);
         command.arg(format!("--port={}", place.addr().port()));
-        // Chromium keeps settings and reports of crashes at home; here they go with the rest.
+        // Chromium keeps settings and crash reports in the home folder; here they are removed with the rest.
         command
             .env("HOME", place.dir())
             .env("XDG_CONFIG_HOME", place.dir())

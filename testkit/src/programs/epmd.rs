@@ -32,7 +32,7 @@ impl Program for Epmd {
         "ANYQUEUE_TEST_EPMD_URL"
     }
 
-    /// It has none of its own.
+    /// It has no version of its own.
     async fn version(&self) -> Result<String> {
         find_program(NAME, &[]).map(|_| String::new()).ok_or_else(|| self.missing())
     }

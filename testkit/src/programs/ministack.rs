@@ -13,29 +13,30 @@ use crate::place::Place;
 use crate::program::{Program, find_program};
 
 const NAME: &str = "ministack";
-/// `cargo xtask setup` installs the same.
+/// The version that `cargo xtask setup` installs.
 const VERSION: &str = "1.5.33";
 
-/// ministack with its SQS alone. What it holds is lost when it is killed.
+/// ministack with only its SQS. Its contents are lost when it is killed.
 #[derive(Debug, Clone, Default)]
 pub struct Ministack {
     persistent: bool,
 }
 
 impl Ministack {
-    /// With the defaults: it keeps nothing over a restart.
+    /// With the defaults: a restart loses its contents.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps its queues over [`restart`](crate::Server::restart), though not over [`kill`](crate::Server::kill).
+    /// Keeps its queues across [`restart`](crate::Server::restart), though not across
+    /// [`kill`](crate::Server::kill).
     #[must_use]
     pub fn persistent(self) -> Self {
         Self { persistent: true }
     }
 
-    /// How to start it: as setup installed it, served by uvicorn, which takes half the time of the machine that the server
-    /// takes which it brings along; else whatever the machine has.
+    /// Finds a way to start it: preferably as setup installed it, served by uvicorn, which takes half the
+    /// processor time of the server that ministack includes; otherwise whatever the machine has.
     fn find(&self) -> Result<Found> {
         if let Some(uvicorn) = installed().filter(|path| path.is_file()) {
             return Ok(Found::Installed(uvicorn));
@@ -47,13 +48,13 @@ impl Ministack {
 
 /// The program that serves ministack.
 enum Found {
-    /// uvicorn, beside the version that setup installs.
+    /// uvicorn, next to the version that setup installs.
     Installed(PathBuf),
-    /// ministack itself, of a version that it does not tell.
+    /// ministack itself, of an unknown version.
     Other(PathBuf),
 }
 
-/// Where setup puts uvicorn.
+/// Where setup installs uvicorn.
 fn installed() -> Option<PathBuf> {
     let data = env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
@@ -61,12 +62,13 @@ fn installed() -> Option<PathBuf> {
     Some(data.join(format!("anyqueue/{NAME}-{VERSION}/bin/uvicorn")))
 }
 
-/// Serves ministack there. What is still asked when it is to stop is waited for no longer than its clients need to hear it.
+/// Serves ministack there. When it stops, it waits for requests under way only as long as clients need to
+/// notice.
 fn uvicorn(program: &Path, place: &Place) -> Command {
     let mut command = place.command(program);
     let port = place.addr().port().to_string();
     command.args(["ministack.app:app", "--host", "127.0.0.1", "--port", &port]);
-    // uvicorn's own date is late by up to a second; ministack sets the true one where there is none.
+    // uvicorn's own date is late by up to a second; without it, ministack sets the correct one.
     command.arg("--no-date-header");
     command.args(["--no-access-log", "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1"]);
     command

@@ -14,8 +14,8 @@ use crate::program::{Program, find_program, version_of};
 
 const NAME: &str = "pgbouncer";
 
-/// `PgBouncer` in front of a `PostgreSQL` server, in transaction mode: consecutive transactions of a client can run on
-/// different connections, so nothing that belongs to a connection can be relied on.
+/// `PgBouncer` in front of a `PostgreSQL` server, in transaction mode: consecutive transactions of a client
+/// can run on different connections, so a client cannot rely on anything that belongs to a connection.
 #[derive(Debug, Clone)]
 pub struct PgBouncer {
     upstream: SocketAddr,
@@ -23,12 +23,13 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// In front of the `PostgreSQL` server at this address, which must serve before this is started.
+    /// In front of the `PostgreSQL` server at this address, which must be running before this is started.
     pub fn new(upstream: SocketAddr) -> Self {
         Self { upstream, settings: Vec::new() }
     }
 
-    /// Sets an option of the section `[pgbouncer]`, for instance `pool_mode` to `statement`. A later one wins.
+    /// Sets an option of the section `[pgbouncer]`, for instance `pool_mode` to `statement`. A later value
+    /// wins.
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
@@ -36,7 +37,7 @@ impl PgBouncer {
     }
 
     fn find(&self) -> Result<PathBuf> {
-        // Debian puts it where only root's PATH goes.
+        // Debian installs it in a folder that is only in root's `PATH`.
         find_program(NAME, &[Path::new("/usr/sbin")])
             .ok_or(Error::Missing { program: NAME, install: self.install() })
     }

@@ -18,19 +18,20 @@ use crate::program::{Program, StopSignal, find_program, run_helper, version_of};
 use crate::server::Server;
 
 const NAME: &str = "postgres";
-/// Debian's folder, with one folder per version in it.
+/// Debian's folder, which contains one folder per version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// In the folder of the data, where the server looks for them.
+/// File names in the data folder, where the server looks for them.
 const CERTIFICATE: &str = "test-server.crt";
 const KEY: &str = "test-server.key";
 
-/// A killed server leaves a segment of shared memory of a few bytes. A machine has room for some thousand.
+/// A killed server leaves a few bytes of shared memory behind. A machine has room for some thousand such
+/// segments.
 const FREE_SHARED_MEMORY: &str = r#"
 id=$(sed -n '7s/.* //p' "$1/data/postmaster.pid") && [ -n "$id" ] && ipcrm -m "$id"
 "#;
 
-/// `PostgreSQL`, with the settings that it comes with. Everybody on the loopback interface is let in.
+/// `PostgreSQL` with its default settings. It accepts everybody on the loopback interface.
 #[derive(Debug, Clone, Default)]
 pub struct Postgres {
     settings: Vec<(String, String)>,
@@ -45,30 +46,32 @@ impl Postgres {
         Self::default()
     }
 
-    /// Sets a parameter of the server, for instance `max_connections` to `500`. With `fsync` set to `off` it is faster
-    /// and still keeps its data when it is killed, though not when the machine fails.
+    /// Sets a parameter of the server, for instance `max_connections` to `500`. With `fsync` set to `off` it
+    /// is faster and still keeps its data when it is killed, though not when the machine fails.
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Lets clients connect by TLS, with the certificate made for it; without it is let in, too.
+    /// Lets clients connect by TLS, with the certificate made for the server. Connections without TLS are
+    /// accepted too.
     #[must_use]
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some((certificates.certificate(), certificates.key()));
         self.setting("ssl", "on").setting("ssl_cert_file", CERTIFICATE).setting("ssl_key_file", KEY)
     }
 
-    /// A standby of this server: it begins with a copy of its data, follows it, and serves readers until it is promoted
-    /// (`SELECT pg_promote()`). A primary that is to wait for it needs `synchronous_standby_names` set to `*`.
+    /// Makes it a standby of this server: it begins with a copy of the primary's data, follows it, and serves
+    /// readers until it is promoted (`SELECT pg_promote()`). A primary that should wait for it needs
+    /// `synchronous_standby_names` set to `*`.
     #[must_use]
     pub fn standby_of(mut self, primary: &Server) -> Self {
         self.primary = Some(primary.addr());
         self
     }
 
-    /// One of the server's programs: of the newest version that is installed.
+    /// Finds one of the server's programs, of the newest version that is installed.
     fn find(&self, program: &str) -> Result<PathBuf> {
         let mut folders: Vec<_> = fs::read_dir(VERSIONS).into_iter().flatten().flatten().collect();
         folders.sort_by_key(|folder| {
@@ -76,7 +79,7 @@ impl Postgres {
         });
         let debian =
             folders.iter().map(|folder| folder.path().join("bin")).find(|bin| bin.join(NAME).is_file());
-        // All from one place: programs of two versions do not fit together.
+        // All from one place: programs of two versions do not work together.
         let found = match &debian {
             Some(bin) => Some(bin.join(program)).filter(|path| path.is_file()),
             None => find_program(program, &[]),
@@ -138,9 +141,9 @@ impl Program for Postgres {
             ("port", &port),
             // The path of a socket in a temporary folder can be too long for the system.
             ("unix_socket_directories", ""),
-            // After a kill it would otherwise sync each file for itself, which takes seconds.
+            // After a kill it would otherwise sync each file individually, which takes seconds.
             ("recovery_init_sync_method", "syncfs"),
-            // In its folder, so that nothing of it outlives a kill.
+            // In its folder, so that none of it outlives a kill.
             ("dynamic_shared_memory_type", "mmap"),
         ] {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -156,7 +159,7 @@ impl Program for Postgres {
     }
 
     fn stop_signal(&self) -> StopSignal {
-        // At SIGTERM it would wait for its clients to go.
+        // At SIGTERM it would wait for its clients to leave.
         StopSignal::Interrupt
     }
 

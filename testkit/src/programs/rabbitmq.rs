@@ -23,21 +23,23 @@ const CONTROL: &str = "rabbitmqctl";
 const VERSIONS: &str = "/usr/lib/rabbitmq/lib";
 const COOKIE: &str = ".erlang.cookie";
 
-/// A node finds others, and its tools find it, through Erlang's port mapper. This one is the node's own: both end together.
+/// A node finds others, and its tools find it, through Erlang's port mapper. This one belongs to the node:
+/// both end together.
 const WITH_PORT_MAPPER: &str = r#"
 epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" &
 exec "$1"
 "#;
 
-/// A cluster's nodes find each other through one that outlives each of them.
+/// The nodes of a cluster find each other through a port mapper that outlives each of them.
 const WITHOUT_PORT_MAPPER: &str = r#"exec "$1""#;
 
-/// Other nodes are to be on this machine, and schedulers without work are to leave the processors to others.
+/// Other nodes have to be on this machine, and schedulers without work should leave the processors to others.
 const ERLANG_ARGUMENTS: &str =
     "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none";
 
-/// A node looks into each module of these for its steps of booting. One after the other, each module is looked for in 90 folders: that is
-/// two fifths of what a start costs. So folders of plugins are left out, as none is used, and the modules are loaded at once.
+/// A node looks into each module of these applications for its boot steps. One by one, each module is
+/// searched for in 90 folders, which takes two fifths of the start time. So the folders of plugins are left
+/// out, since none are used, and the modules are loaded at once.
 const LOAD_AT_ONCE: &str = r#"-eval '
 code:set_path([P || P <- code:get_path(),
     string:find(P, "/plugins/rabbitmq_") == nomatch orelse string:find(P, "rabbitmq_prelaunch") /= nomatch]),
@@ -51,15 +53,15 @@ const EMULATOR_FLAGS: &str = "ERL_AFLAGS";
 
 /// A `RabbitMQ` node with no plugins. Its user is `guest` with the password `guest`.
 ///
-/// A quorum queue that was declared less than a second before [`kill`](crate::Server::kill) can be lost: declare it,
-/// publish to it, and then kill.
+/// A quorum queue that was declared less than a second before [`kill`](crate::Server::kill) can be lost:
+/// declare it, publish to it, and then kill.
 #[derive(Debug, Clone, Default)]
 pub struct RabbitMq {
     configuration: String,
     erlang_arguments: String,
-    /// The server's certificate, its private key, and who vouches for it.
+    /// The server's certificate, its private key, and the certificate of its authority.
     tls: Option<[PathBuf; 3]>,
-    /// Where nodes of a cluster find each other, instead of a port mapper of its own.
+    /// Where nodes of a cluster find each other, instead of a port mapper of their own.
     port_mapper: Option<SocketAddr>,
 }
 
@@ -84,15 +86,15 @@ impl RabbitMq {
         self
     }
 
-    /// Serves by TLS, with the certificate made for it. A client needs none unless `ssl_options.fail_if_no_peer_cert` is set to
-    /// `true` and `ssl_options.verify` to `verify_peer`.
+    /// Serves by TLS, with the certificate made for the server. A client needs no certificate unless
+    /// `ssl_options.fail_if_no_peer_cert` is set to `true` and `ssl_options.verify` to `verify_peer`.
     #[must_use]
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some([certificates.certificate(), certificates.key(), certificates.authority()]);
         self
     }
 
-    /// A node of a cluster: it joins these others when it starts for the first time. See
+    /// Makes it a node of a cluster, which joins these others when it starts for the first time. See
     /// [`RabbitCluster`](crate::RabbitCluster).
     #[must_use]
     pub(crate) fn cluster_node(self, port_mapper: SocketAddr, others: &[String]) -> Self {
@@ -107,16 +109,16 @@ impl RabbitMq {
         node
     }
 
-    /// What a node that clients reach here is called by others.
+    /// The name under which other nodes know the node that clients reach at this address.
     pub(crate) fn node_name(addr: SocketAddr) -> String {
         format!("rabbit{}@localhost", addr.port())
     }
 
-    /// Runs `rabbitmqctl` with these arguments against a node that [`Server::start`] started, and returns what it says. This takes
-    /// a second or two.
+    /// Runs `rabbitmqctl` with these arguments against a node that [`Server::start`] started, and returns its
+    /// output. This takes a second or two.
     ///
     /// # Errors
-    /// What it says if it fails.
+    /// If it fails, with its error output.
     pub async fn control(server: &Server, arguments: &[&str]) -> Result<String> {
         let node = server.command()?;
         let mut control = server.place().command(Path::new(SCRIPTS).join(CONTROL));
@@ -127,13 +129,13 @@ impl RabbitMq {
             .env_remove(EMULATOR_FLAGS)
             .args(arguments)
             .env("RABBITMQ_CTL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
-            // Many may run at once.
+            // Several may run at once.
             .env("RABBITMQ_CTL_DIST_PORT_MIN", "22000")
             .env("RABBITMQ_CTL_DIST_PORT_MAX", "22999");
         run_helper(control).await
     }
 
-    /// Where a node is reached without TLS.
+    /// The address at which a node is reached without TLS.
     fn plain_addr(&self, place: &Place) -> SocketAddr {
         place.port(if self.tls.is_some() { 3 } else { 0 })
     }
@@ -159,7 +161,7 @@ impl Program for RabbitMq {
     }
 
     async fn version(&self) -> Result<String> {
-        // To ask the program would start an Erlang machine, which takes a second.
+        // Asking the program would start an Erlang machine, which takes a second.
         let folders = fs::read_dir(VERSIONS).map_err(|_| self.missing())?;
         let names = folders.flatten().map(|folder| folder.file_name().to_string_lossy().into_owned());
         let versions = names.filter_map(|name| name.strip_prefix("rabbitmq_server-").map(str::to_owned));
@@ -177,13 +179,13 @@ impl Program for RabbitMq {
             )
         });
         let configuration = [self.configuration.as_str(), tls.as_deref().unwrap_or_default()].concat();
-        // Without a file the node need not load what would read it.
+        // Without a file, the node need not load the code that reads it.
         if !configuration.is_empty() {
             place.write("rabbitmq.conf", &configuration)?;
         }
         place.write("enabled_plugins", "[].")?;
         let cookie = place.write(COOKIE, "anyqueue")?;
-        // Erlang takes no cookie that others can read.
+        // Erlang does not accept a cookie that others can read.
         fs::set_permissions(&cookie, fs::Permissions::from_mode(0o400))
             .doing(|| format!("protect {}", cookie.display()))
     }
@@ -225,7 +227,8 @@ impl Program for RabbitMq {
     }
 
     async fn ready(&self, place: &Place) -> io::Result<()> {
-        // The node's first frame: method Connection.Start on channel 0. Its length differs, so look at the beginning.
+        // The node's first frame: method Connection.Start on channel 0. Its length varies, so look only at
+        // the beginning.
         wire::expect(self.plain_addr(place), b"AMQP\0\0\x09\x01", b"\x01\0\0").await?;
         // Its other listener is opened after this one.
         if self.tls.is_some() { tokio::net::TcpStream::connect(place.addr()).await.map(drop) } else { Ok(()) }

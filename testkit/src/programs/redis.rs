@@ -15,11 +15,11 @@ use crate::program::{Program, find_program, version_of};
 
 const NAME: &str = "redis-server";
 
-/// Redis, with an append-only file that is synced each second.
+/// Redis with an append-only file that is synced every second.
 #[derive(Debug, Clone, Default)]
 pub struct Redis {
     settings: Vec<(String, String)>,
-    /// The server's certificate, its private key, and who vouches for it.
+    /// The server's certificate, its private key, and the certificate of its authority.
     tls: Option<[PathBuf; 3]>,
     master: Option<SocketAddr>,
     is_cluster_node: bool,
@@ -38,25 +38,26 @@ impl Redis {
         self
     }
 
-    /// Serves by TLS, with the certificate made for it. A client needs none unless `tls-auth-clients` is set to `yes`.
+    /// Serves by TLS, with the certificate made for the server. A client needs no certificate unless
+    /// `tls-auth-clients` is set to `yes`.
     #[must_use]
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some([certificates.certificate(), certificates.key(), certificates.authority()]);
         self.setting("tls-auth-clients", "no")
     }
 
-    /// A replica of the server at this address, ready when it has its data.
+    /// Makes it a replica of the server at this address. It is ready once it has the master's data.
     #[must_use]
     pub fn replica_of(mut self, master: SocketAddr) -> Self {
         self.master = Some(master);
         self
     }
 
-    /// A node of a cluster that is yet to be formed: see [`RedisCluster`](crate::RedisCluster).
+    /// Makes it a node of a cluster that has yet to be formed: see [`RedisCluster`](crate::RedisCluster).
     #[must_use]
     pub(crate) fn cluster_node(mut self) -> Self {
         self.is_cluster_node = true;
-        // Before what the caller sets, so that it wins.
+        // Before the caller's settings, so that those win.
         let defaults = [("cluster-enabled", "yes"), ("cluster-node-timeout", "5000")];
         self.settings.splice(0..0, defaults.map(|(name, value)| (name.to_owned(), value.to_owned())));
         self
@@ -113,7 +114,7 @@ impl Program for Redis {
 
     async fn ready(&self, place: &Place) -> io::Result<()> {
         let addr = if self.tls.is_some() { plain_addr(place) } else { place.addr() };
-        // While it loads its data it answers with an error.
+        // While it loads its data, it responds with an error.
         wire::expect(addr, b"PING\r\n", b"+PONG\r\n").await?;
         if self.master.is_some()
             && !wire::redis(addr, "INFO replication").await?.contains("master_link_status:up")
@@ -129,7 +130,7 @@ impl Program for Redis {
     }
 }
 
-/// Where a server with TLS is asked without, whether it is ready.
+/// The address without TLS at which a server with TLS is asked whether it is ready.
 fn plain_addr(place: &Place) -> SocketAddr {
     place.port(1)
 }

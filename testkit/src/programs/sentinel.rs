@@ -14,7 +14,7 @@ use crate::program::{Program, find_program, version_of};
 
 const NAME: &str = "redis-server";
 
-/// A sentinel that decides alone. It is ready when it knows a replica of the master.
+/// A sentinel that decides alone. It is ready once it knows a replica of the master.
 #[derive(Debug, Clone)]
 pub struct RedisSentinel {
     master: String,
@@ -22,7 +22,7 @@ pub struct RedisSentinel {
 }
 
 impl RedisSentinel {
-    /// Watches over the master of this name at this address, which must have a replica before this is started.
+    /// Watches the master of this name at this address, which must have a replica before this is started.
     pub fn new(master: impl Into<String>, addr: SocketAddr) -> Self {
         Self { master: master.into(), addr }
     }

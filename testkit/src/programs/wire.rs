@@ -1,4 +1,4 @@
-//! As much of each server's protocol as it takes to ask whether it serves.
+//! As much of each server's protocol as it takes to ask whether the server is ready.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-/// Asks a server whether it serves: sends the request on a new connection and reads as many bytes as are expected, which must be these.
-/// It waits for them for as long as it takes: [`Program::ready`](crate::Program::ready) is given a second.
+/// Asks a server whether it is ready: sends the request on a new connection and reads as many bytes as
+/// `expected` has, which must be the same. It waits for them without a limit of its own:
+/// [`Program::ready`](crate::Program::ready) is given five seconds.
 ///
 /// # Errors
-/// If there is no connection, it ends before the answer, or the answer is another one.
+/// If there is no connection, if the connection ends before the answer, or if the answer is different.
 pub async fn expect(addr: SocketAddr, request: &[u8], expected: &[u8]) -> io::Result<()> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.write_all(request).await?;
@@ -57,7 +58,7 @@ pub(super) async fn postgres_ready(addr: SocketAddr) -> io::Result<()> {
         match kind {
             b'E' => return Err(io::Error::other(String::from_utf8_lossy(&body).replace('\0', " "))),
             b'Z' => return stream.write_all(GOODBYE).await,
-            // What it says on the way: that it trusts us, and its settings.
+            // What it sends in between: that it trusts us, and its settings.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Takes connections, and refuses or resets them when told so.
+//! Accepts connections, and refuses or resets them when ordered to.
 
 use std::future::pending;
 use std::io;
@@ -16,10 +16,10 @@ use crate::port::Port;
 
 /// Further connections wait in the system's queue.
 const MAX_CONNECTIONS: usize = 4096;
-/// How long the server may take to accept.
+/// How long the server may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Takes a proxy's connections. They end with it.
+/// Accepts a proxy's connections, which end with it.
 pub(super) struct Acceptor {
     port: Port,
     listener: Option<TcpListener>,
@@ -37,7 +37,7 @@ impl Acceptor {
         Ok(Self { port, listener, orders, traffic })
     }
 
-    /// Runs until the proxy is dropped, or cannot listen. Tells which version of the orders it obeys.
+    /// Runs until the proxy is dropped, or cannot listen. Announces which version of the orders it follows.
     pub(super) async fn run(mut self, obeying: watch::Sender<u64>) -> io::Result<()> {
         let mut connections = JoinSet::new();
         loop {
@@ -70,13 +70,13 @@ impl Acceptor {
     }
 }
 
-/// The next connection. An error means one that was gone before it could be taken.
+/// Accepts the next connection. An error means a connection that was gone before it could be accepted.
 async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     let Some(listener) = listener else { return pending().await };
     loop {
         match listener.accept().await {
             Ok((client, _)) => return client,
-            // Out of file handles, perhaps: connections that end give some back.
+            // Perhaps the process is out of file handles: connections that end release some.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
@@ -98,7 +98,7 @@ impl Connection {
         let Ok(Ok(mut server)) = timeout(CONNECT_LIMIT, TcpStream::connect(upstream)).await else {
             return finish(End::Reset, &[client]);
         };
-        // Small writes are not to wait for company: delays are ours to make.
+        // Small writes must not be held back to be sent together: only this proxy makes delays.
         for stream in [&client, &server] {
             let _ = stream.set_nodelay(true);
         }
@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Holds the connection while nothing is to flow.
+    /// Holds the connection while nothing may flow.
     async fn may_begin(&mut self) -> Result<(), End> {
         loop {
             let orders = *self.orders.borrow_and_update();
@@ -135,11 +135,12 @@ impl Drop for Connection {
     }
 }
 
-/// Dropping closes in order. To reset, the system is told not to linger over what is unsent.
+/// Dropping the streams closes them in an orderly way. For a reset, the system is told to discard unsent
+/// bytes.
 fn finish(end: End, streams: &[TcpStream]) {
     if end == End::Reset {
         for stream in streams {
-            // It fails on a connection that is gone already.
+            // This fails on a connection that is already gone.
             let _ = stream.set_zero_linger();
         }
     }

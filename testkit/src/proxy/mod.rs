@@ -17,28 +17,28 @@ use self::orders::Orders;
 use crate::error::{Doing, Result};
 use crate::port::Port;
 
-/// Listens on a free loopback port and hands all that comes on to another address.
+/// A proxy that listens on a free loopback port and forwards everything to another address.
 ///
 /// It lives in the runtime in which it was started. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
     orders: watch::Sender<Orders>,
-    /// The latest version of the orders that whoever accepts connections obeys.
+    /// The latest version of the orders that the acceptor follows.
     obeyed: watch::Receiver<u64>,
     traffic: Arc<watch::Sender<Traffic>>,
     acceptor: AbortHandle,
 }
 
 impl Proxy {
-    /// Starts a proxy in front of this address. Nothing needs to listen there yet; while nothing does, connections to the
-    /// proxy are reset.
+    /// Starts a proxy in front of this address. Nothing needs to listen there yet; as long as nothing does,
+    /// connections to the proxy are reset.
     ///
     /// # Errors
     /// If there is no free port.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// If called outside of a Tokio runtime.
     pub fn start(upstream: SocketAddr) -> Result<Self> {
         let port = Port::reserve().doing(|| "reserve a port".to_owned())?;
         let addr = port.addr();
@@ -52,15 +52,16 @@ impl Proxy {
         Ok(Self { addr, orders, obeyed, traffic, acceptor })
     }
 
-    /// Where it listens.
+    /// The address that the proxy listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Changes what is done to connections. When this returns, it holds for all that is connected or sent from then on.
+    /// Changes what is done to connections. Once this returns, the change applies to everything that is
+    /// connected or sent from then on.
     ///
     /// # Errors
-    /// If the proxy cannot listen again after [`Fault::Refuse`]; it is then of no more use.
+    /// If the proxy cannot listen again after [`Fault::Refuse`]; it is then no longer usable.
     pub async fn set(&self, fault: Fault) -> Result<()> {
         let mut version = 0;
         self.orders.send_modify(|orders| {
@@ -73,33 +74,33 @@ impl Proxy {
         obeyed.map(drop).map_err(io::Error::other).doing(|| "listen again".to_owned())
     }
 
-    /// Leads new connections elsewhere, as an address does that moves to another server in a fail-over. Those that are there
-    /// stay where they are.
+    /// Leads new connections to another address, as an address that moves to another server does in a
+    /// failover. Existing connections stay where they are.
     pub fn redirect(&self, upstream: SocketAddr) {
         self.orders.send_modify(|orders| orders.upstream = upstream);
     }
 
-    /// Closes the connections that are there. New ones are taken as before, and one over which nothing has come yet
-    /// may count as new.
+    /// Closes the existing connections. New ones are accepted as before, and a connection over which nothing
+    /// has come yet may count as new.
     pub fn cut_all(&self) {
         self.orders.send_modify(|orders| orders.cuts += 1);
     }
 
-    /// Resets the connections that are there, as [`cut_all`](Self::cut_all) closes them.
+    /// Resets the existing connections, as [`cut_all`](Self::cut_all) closes them.
     pub fn reset_all(&self) {
         self.orders.send_modify(|orders| orders.resets += 1);
     }
 
-    /// What went through until now.
+    /// The traffic so far.
     pub fn traffic(&self) -> Traffic {
         *self.traffic.borrow()
     }
 
-    /// Waits until what went through meets the condition, for instance until a reply was swallowed. Has no limit of its
-    /// own: put it into a timeout.
+    /// Waits until the traffic meets the condition, for instance until a reply was swallowed. It has no limit
+    /// of its own, so put it into a timeout.
     pub async fn traffic_when(&self, condition: impl FnMut(&Traffic) -> bool) -> Traffic {
         let mut traffic = self.traffic.subscribe();
-        // It fails only if the sender is gone, which `self` holds.
+        // This fails only if the sender is gone, but `self` holds it.
         let met = traffic.wait_for(condition).await.map(|traffic| *traffic);
         met.unwrap_or_else(|_| self.traffic())
     }

@@ -1,4 +1,4 @@
-//! What a proxy is told to do to its connections, and what it counts.
+//! What a proxy should do to its connections, and what it counts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,29 +10,32 @@ pub enum Fault {
     /// Nothing: bytes pass.
     #[default]
     Pass,
-    /// Bytes arrive this much later, each way. How many are under way at once is limited to a mebibyte each way.
+    /// Bytes arrive this much later, in each direction. At most a mebibyte is under way in each direction at
+    /// once.
     Delay(Duration),
-    /// A black hole: connections are accepted and held, and nothing flows. What was sent flows once this is over.
+    /// A black hole: connections are accepted and held, and nothing flows. Bytes sent in the meantime flow
+    /// once this is over.
     Stall,
-    /// Bytes in this direction end: their receiver sees the end of the stream, and what is sent is swallowed. The other
-    /// direction goes on. A connection stays so when this is over.
+    /// Bytes in this direction end: their receiver sees the end of the stream, and further bytes are
+    /// swallowed. The other direction continues. An affected connection stays like that when this is over.
     HalfClose(Direction),
-    /// Connections are reset: those that are there, and each new one.
+    /// Connections are reset: the existing ones, and each new one.
     Reset,
-    /// Each connection is closed, both ways, once this many more bytes have passed in the direction.
+    /// Each connection is closed in both directions once this many more bytes have passed in the given
+    /// direction.
     CutAfter {
-        /// Which bytes count.
+        /// The direction in which bytes count.
         direction: Direction,
-        /// How many pass, counted from now, or from the beginning of a connection that is made later.
+        /// How many bytes pass, counted from now, or from the beginning of a connection that is made later.
         bytes: u64,
     },
     /// Requests pass, replies are swallowed.
     DropReplies,
-    /// New connections are refused, as if nobody listened. Those that are there go on.
+    /// New connections are refused, as if nobody listened. Existing ones continue.
     Refuse,
 }
 
-/// Which way bytes go.
+/// The direction in which bytes flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -45,15 +48,15 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Connections that were accepted, also those that were reset at once.
+    /// Connections that were accepted, including those that were reset at once.
     pub accepted: u64,
-    /// Connections that are there now.
+    /// Connections that are open now.
     pub open: u64,
-    /// Bytes that were handed on to the server.
+    /// Bytes that were forwarded to the server.
     pub to_server_bytes: u64,
-    /// Bytes that were handed on to the client.
+    /// Bytes that were forwarded to the client.
     pub to_client_bytes: u64,
-    /// Bytes that a fault swallowed, both ways together.
+    /// Bytes that a fault swallowed, in both directions together.
     pub swallowed_bytes: u64,
 }
 
@@ -66,20 +69,20 @@ impl Traffic {
     }
 }
 
-/// What connections are to do.
+/// What connections should do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Orders {
     /// Where new connections lead.
     pub(super) upstream: SocketAddr,
     pub(super) fault: Fault,
-    /// Rises with each [`Proxy::set`](super::Proxy::set).
+    /// Increases with each [`Proxy::set`](super::Proxy::set).
     pub(super) version: u64,
-    /// Rise with each call: a connection made at a lower number is to end.
+    /// Both increase with each call: a connection that was made at a lower number has to end.
     pub(super) cuts: u64,
     pub(super) resets: u64,
 }
 
-/// How a connection is to end before its time.
+/// How a connection ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Close,
@@ -91,7 +94,7 @@ impl Orders {
         Self { upstream, fault: Fault::default(), version: 0, cuts: 0, resets: 0 }
     }
 
-    /// Whether a connection that was made under `born` is to end.
+    /// Whether a connection that was made under `born` has to end.
     pub(super) fn end(&self, born: &Self) -> Option<End> {
         if self.resets > born.resets || self.fault == Fault::Reset {
             Some(End::Reset)

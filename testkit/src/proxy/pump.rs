@@ -1,4 +1,4 @@
-//! Hands the bytes of one direction of one connection on, or does what the orders say.
+//! Forwards the bytes of one direction of one connection, or does what the orders say.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::orders::{Direction, End, Fault, Orders, Traffic};
 
 const CHUNK_BYTES: usize = 16 * 1024;
-/// How many chunks may wait for their time. More are left in the sender's buffers.
+/// How many chunks may wait until they are due. Further bytes stay in the sender's buffers.
 const MAX_CHUNKS: usize = 64;
 
 /// One direction of one connection.
@@ -22,11 +22,11 @@ pub(super) struct Pump<'a> {
     born: Orders,
     traffic: &'a watch::Sender<Traffic>,
     waiting: VecDeque<Chunk>,
-    /// What passed since these orders came.
+    /// How many bytes passed since the current orders came.
     passed: Passed,
-    /// Nothing more comes in.
+    /// Whether no more bytes come in.
     ended: bool,
-    /// Nothing more goes out, because of a fault.
+    /// Whether no more bytes go out, because of a fault.
     closed: bool,
 }
 
@@ -52,14 +52,15 @@ impl<'a> Pump<'a> {
         Self { direction, orders, born, traffic, waiting, passed, ended: false, closed: false }
     }
 
-    /// Runs until the sender has ended and all is delivered. The error says how the whole connection is to end.
+    /// Runs until the sender has ended and everything is delivered. The error says how the whole connection
+    /// has to end.
     pub(super) async fn run(mut self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> Result<(), End> {
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
             let orders = *self.orders.borrow_and_update();
             self.obey(orders, &mut to).await?;
             if self.ended && self.waiting.is_empty() {
-                // The other side may be gone. Then there is nobody to tell.
+                // The other side may be gone. Then there is nobody to notify.
                 let _ = to.shutdown().await;
                 return Ok(());
             }
@@ -67,7 +68,7 @@ impl<'a> Pump<'a> {
             let room = self.waiting.len() < MAX_CHUNKS;
             let allowed = self.allowed(orders.fault)?;
             tokio::select! {
-                // Orders first: what comes after them is done as they say.
+                // Orders first: they apply to everything that comes after them.
                 biased;
                 changed = self.orders.changed() => changed.map_err(|_| End::Close)?,
                 sent = deliver(self.waiting.front(), allowed, &mut to), if flowing => self.sent(sent)?,
@@ -100,7 +101,7 @@ impl<'a> Pump<'a> {
         fault == Fault::DropReplies && self.direction == Direction::ToClient
     }
 
-    /// How many of the bytes that wait may go out; an error once there are some and none may.
+    /// How many of the waiting bytes may go out; an error once the connection has to be cut.
     fn allowed(&self, fault: Fault) -> Result<usize, End> {
         match fault {
             Fault::CutAfter { direction, bytes } if direction == self.direction => {
@@ -142,7 +143,7 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// Writes some of the chunk when its time has come. Dropped before, it has written nothing.
+/// Writes part of the chunk once it is due. If it is dropped before that, it has written nothing.
 async fn deliver(chunk: Option<&Chunk>, allowed: usize, to: &mut WriteHalf<'_>) -> io::Result<usize> {
     let Some(chunk) = chunk else { return std::future::pending().await };
     if chunk.due > Instant::now() {

@@ -1,4 +1,5 @@
-//! The end of a run: take on nothing new, release what has not started, wait for what runs, then ask it to stop.
+//! The end of a run: take on nothing new, release what has not started, wait for running tasks, then ask them
+//! to stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +13,12 @@ use crate::runner::LATE;
 use crate::shared::{Shared, Stage};
 use crate::summary::Outcome;
 
-/// How long releasing what has not started may take, and the last settlements after everything has ended.
+/// How long it may take to release what has not started, and to make the last settlements after everything
+/// has ended.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
 impl Fetch {
-    /// Ends the run; returns how many tasks are left, whose handlers cannot be stopped.
+    /// Ends the run. Returns how many tasks are left running because their handlers cannot be stopped.
     pub(super) async fn drain(&mut self) -> usize {
         self.shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
         for partition in &self.partitions {
@@ -25,7 +27,7 @@ impl Fetch {
         self.release_unstarted_in_time().await;
         let shared = self.shared.clone();
         let left = tokio::select! { left = end_running(&shared) => left, left = attend(&shared) => left };
-        // Settlements that were under way may have brought more.
+        // Settlements that were under way may have brought more messages.
         self.release_unstarted_in_time().await;
         left
     }
@@ -56,8 +58,8 @@ impl Fetch {
     }
 }
 
-/// Looks after what waits to be started or settled, as the fetch loop did before: the runner that should come back for it may be
-/// kept by a handler that blocks its thread. Never returns.
+/// Looks after what waits to be started or settled, as the fetch loop did before: the runner that should come
+/// back for it may be held up by a handler that blocks its thread. Never returns.
 async fn attend(shared: &Arc<Shared>) -> usize {
     loop {
         shared.runs.add(shared, []);
@@ -65,7 +67,7 @@ async fn attend(shared: &Arc<Shared>) -> usize {
     }
 }
 
-/// Waits for what runs, then asks it to stop. Returns how many tasks are left.
+/// Waits for running tasks, then asks them to stop. Returns how many are left.
 async fn end_running(shared: &Shared) -> usize {
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();

@@ -1,4 +1,4 @@
-//! Groups that were pulled whole, and the batches that come of them.
+//! Groups that were pulled whole, and the batches made of them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,8 @@ use crate::shared::Shared;
 use crate::telemetry::Series;
 use crate::work::Work;
 
-/// What is to run of each group: the tasks of one kind at its front. The others are dropped, which gives them back.
+/// What to run of each group: the tasks of one kind at its front. The others are dropped, which releases
+/// them.
 pub(super) fn batches(shared: &Shared, groups: Vec<GroupDelivery>, now: Instant) -> Vec<Ready> {
     let batch = |group: GroupDelivery| {
         let mut members = group.into_members();
@@ -27,7 +28,8 @@ pub(super) fn batches(shared: &Shared, groups: Vec<GroupDelivery>, now: Instant)
     groups.into_iter().filter_map(batch).collect()
 }
 
-/// How many run together. A task that was lost with its process runs alone: if it is the cause, the others are not lost with it again.
+/// How many tasks run together. A task that was lost with its process runs alone: if it is the cause, it does
+/// not take the others along again.
 fn run_length(shared: &Shared, members: &[Delivery]) -> usize {
     let Some(first) = members.first() else { return 0 };
     let takes_batches = shared.routes.of(first.message()).is_some_and(|route| route.takes_batches());

@@ -1,17 +1,17 @@
-//! The end of a run that has used up what it may.
+//! The end of a run that has reached its limits.
 
 use super::state::Fetch;
 use crate::memory::resident_memory;
 use crate::summary::RunLimit;
 
 impl Fetch {
-    /// Tasks that this run may still take on.
+    /// The number of tasks that this run may still take on.
     pub(super) fn tasks_left(&self) -> u64 {
         let most = self.shared.config.max_tasks.map_or(u64::MAX, std::num::NonZeroU64::get);
         if self.is_over_memory { 0 } else { most.saturating_sub(self.started) }
     }
 
-    /// The same as a number of slots.
+    /// That number, as a number of slots.
     pub(super) fn starts_left(&self) -> usize {
         usize::try_from(self.tasks_left()).unwrap_or(usize::MAX)
     }
@@ -24,7 +24,8 @@ impl Fetch {
         Some(if self.is_over_memory { RunLimit::Memory } else { RunLimit::Tasks })
     }
 
-    /// Looks how much memory the process has. A run without a task does not end: another one would begin with as much.
+    /// Checks how much memory the process occupies. A run that has not started a task does not end: the next
+    /// run would begin with as much.
     pub(super) fn check_memory(&mut self) {
         let Some(most) = self.shared.config.max_memory_bytes.filter(|_| self.started > 0) else { return };
         let Some(bytes) = resident_memory().filter(|bytes| *bytes > most) else { return };

@@ -1,4 +1,4 @@
-//! The loop that pulls: it takes slots first, then claims messages for them.
+//! The loop that pulls: it takes slots first, and then claims messages for them.
 
 mod drain;
 mod groups;
@@ -22,7 +22,7 @@ use crate::shared::Stage;
 use crate::summary::Summary;
 
 impl Fetch {
-    /// Runs until it is told to stop, or until nothing is left in burst mode.
+    /// Runs until the worker is told to stop or, in burst mode, until nothing is left.
     pub(crate) async fn run(mut self) -> Result<Summary> {
         let shared = self.shared.clone();
         let mut reached = None;

@@ -1,4 +1,4 @@
-//! Tasks whose handlers block their thread beyond the deadline: they end as timed out all the same.
+//! Tasks whose handlers block their thread beyond the deadline: such a task ends as timed out all the same.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use super::state::{Fetch, TICK};
 use crate::overdue::end_overdue;
 
 impl Fetch {
-    /// Asks handlers to stop that are beyond their deadline: while one blocks its thread, nobody else does. Ends the tasks of those that have not stopped by
-    /// the end of the grace.
+    /// Asks handlers that are past their deadline to stop: while a handler blocks its thread, nobody else
+    /// does this. Ends the tasks of those that have not stopped by the end of the grace.
     pub(super) fn end_overdue(&mut self, now: Instant) {
-        // One that can be dropped is, before this.
+        // A handler that can be dropped is dropped before this.
         let grace = self.shared.config.cancel_grace.saturating_add(TICK);
         for task in self.shared.pool.running.tasks() {
             let Some(deadline) = task.deadline().filter(|deadline| *deadline <= now) else { continue };

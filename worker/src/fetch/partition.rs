@@ -1,4 +1,4 @@
-//! What the fetch loop knows of one partition.
+//! What the fetch loop knows about one partition.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::permits::Permit;
 /// What the last pull showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastPull {
-    /// There was none lately.
+    /// There was no pull recently.
     Unknown,
-    /// It brought all that was asked for: there may be more.
+    /// It brought all that was asked for, so there may be more.
     More,
     /// It brought less than was asked for.
     Empty,
@@ -24,7 +24,7 @@ pub(super) enum LastPull {
 pub(super) struct Pulled {
     pub(super) partition: usize,
     pub(super) asked: usize,
-    /// Nothing if it was stopped.
+    /// `None` if the pull was stopped.
     pub(super) result: Option<Result<Brought>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Brought {
 }
 
 impl Brought {
-    /// How many messages.
+    /// The number of messages.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Messages(messages) => messages.len(),
@@ -47,12 +47,12 @@ impl Brought {
 /// A pull under way.
 #[derive(Debug)]
 pub(super) struct ActivePull {
-    /// Slots that are reserved for what it brings; none for a pull that waits for messages.
+    /// Slots that are reserved for what the pull brings; none for a pull that waits for messages.
     pub(super) reserved: usize,
     pub(super) stop: CancellationToken,
-    /// Tasks that had ended when it began.
+    /// How many tasks had ended when the pull began.
     pub(super) seen: u64,
-    /// For what it may bring, where permits are needed.
+    /// The permit for what the pull may bring, if permits are needed.
     pub(super) permit: Option<Permit>,
 }
 
@@ -63,16 +63,16 @@ impl ActivePull {
     }
 }
 
-/// A message that is held and has not started, with those that are to run with it.
+/// A message that is held and has not started, with the messages that run together with it.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) delivery: Delivery,
     /// The other tasks of its batch, in order.
     pub(super) behind: Vec<Delivery>,
     pub(super) claimed_at: Instant,
-    /// How many it takes.
+    /// How many slots it takes.
     pub(super) slots: usize,
-    /// Where permits are needed and it came with one.
+    /// Its permit, if permits are needed and it came with one.
     pub(super) permit: Option<Permit>,
 }
 
@@ -82,7 +82,7 @@ impl Ready {
         Self { delivery, behind: Vec::new(), claimed_at, slots, permit: None }
     }
 
-    /// How many messages.
+    /// The number of messages.
     pub(super) fn len(&self) -> usize {
         1 + self.behind.len()
     }
@@ -99,35 +99,37 @@ pub(super) struct PartitionState {
     pub(super) last_pull: LastPull,
     pub(super) pull: Option<ActivePull>,
     pub(super) ready: VecDeque<Ready>,
-    /// Of the ready: those that wait for others of their kind to end. They count against no slot.
+    /// How many of the ready messages wait for others of their kind to end. They do not count against any
+    /// slot.
     pub(super) parked: usize,
-    /// Slots that the others need beyond one each: those of heavy tasks.
+    /// How many slots the other ready messages need beyond one each, because they are heavy.
     extra: usize,
-    /// How many slots a message is expected to take: as many as in the last pull on average.
+    /// How many slots a message is expected to take: the average of the last pull.
     pub(super) slots_each: usize,
-    /// Pulls in a row that brought only messages of full kinds, and more than may wait.
+    /// How many pulls in a row brought only messages of full kinds, and more of them than may wait.
     pub(super) blocked_pulls: u32,
-    /// When it may next be pulled from beyond what may wait of full kinds.
+    /// When the partition may next be pulled from for more messages than may wait for full kinds.
     pub(super) probe_at: Option<Instant>,
-    /// Pulls that failed in a row.
+    /// How many pulls failed in a row.
     pub(super) errors: u32,
     pub(super) retry_at: Option<Instant>,
-    /// Tasks that had ended when it was last found empty.
+    /// How many tasks had ended when the partition was last found empty.
     pub(super) empty_at: Option<u64>,
-    /// What settlements bring with them, while only this partition has messages.
+    /// The messages that settlements bring with them, while only this partition has messages.
     pub(super) settle_pulls: SettlePulls,
-    /// It is pulled in whole groups, which settlements do not bring.
+    /// Whether the partition is pulled in whole groups, which settlements do not bring.
     pub(super) in_groups: bool,
 }
 
 /// The pause after a pull that failed; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The pause after a pull that brought only messages to defer, because their kind is full; it doubles up to the longest.
+/// The pause after a pull that brought only messages to defer because their kind is full; it doubles up to
+/// the longest.
 const PROBE_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
 
-/// The pause after so many in a row.
+/// The pause after this many failed or blocked pulls in a row.
 fn pause(times: u32, first: Duration, longest: Duration) -> Duration {
     first.saturating_mul(1 << times.min(10).saturating_sub(1)).min(longest)
 }
@@ -151,12 +153,12 @@ impl PartitionState {
         }
     }
 
-    /// Slots that are reserved or needed: by the pull under way, and by what waits for nothing but a slot.
+    /// Slots that are reserved or needed: by the pull under way, and by messages that wait only for a slot.
     pub(super) fn claimed(&self) -> usize {
         self.pull.as_ref().map_or(0, |pull| pull.reserved) + self.waiting() + self.extra
     }
 
-    /// Tasks that wait for nothing but slots.
+    /// The number of tasks that wait only for slots.
     pub(super) fn waiting(&self) -> usize {
         self.ready.len().saturating_sub(self.parked)
     }
@@ -198,7 +200,7 @@ impl PartitionState {
         self.count(routes);
     }
 
-    /// Takes up what settlements brought. Returns whether that was anything.
+    /// Takes up what settlements brought. Returns whether there was anything.
     pub(super) fn hold_refills(&mut self, routes: &Routes, now: Instant) -> bool {
         let settle_pulls = self.settle_pulls.take();
         let any = !settle_pulls.is_empty();
@@ -206,12 +208,12 @@ impl PartitionState {
         any
     }
 
-    /// Whether settlements may bring the next message: where the schedule has nothing to decide.
+    /// Whether settlements may bring the next message: only if the schedule has nothing to decide.
     pub(super) fn takes_refills(&self) -> bool {
         !self.in_groups && self.last_pull != LastPull::Empty && self.errors == 0 && self.parked == 0
     }
 
-    /// Whether it may be pulled from now.
+    /// Whether the partition may be pulled from now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.pull.is_none() && self.retry_at.is_none_or(|at| at <= now)
     }
@@ -221,7 +223,7 @@ impl PartitionState {
         self.ready.iter().position(|ready| !waits_for_kind(ready, routes))
     }
 
-    /// Counts anew what waits for its kind, and the slots that the others need.
+    /// Counts again how many messages wait for their kind, and how many slots the others need.
     pub(super) fn count(&mut self, routes: &Routes) {
         (self.parked, self.extra) = (0, 0);
         for ready in &self.ready {
@@ -233,7 +235,8 @@ impl PartitionState {
         }
     }
 
-    /// Drops, and so releases, what comes after as much as fits into so many slots. Returns how many of those are left.
+    /// Drops, and so releases, the messages that do not fit into this many slots. Returns how many slots are
+    /// left.
     pub(super) fn release_beyond(&mut self, slots: usize, most: usize) -> usize {
         let mut left = Some(slots);
         self.ready.retain(|ready| {
@@ -243,13 +246,13 @@ impl PartitionState {
         left.unwrap_or(0)
     }
 
-    /// What is released first if it does not start, unless it is the one that is spared.
+    /// The message that is released first if it does not start, except the spared one.
     pub(super) fn first_to_release(&self, spared: Option<usize>) -> Option<&Ready> {
         let (first, second) = (self.ready.front(), self.ready.get(1));
         if spared == Some(0) { second } else { first }
     }
 
-    /// A pull failed.
+    /// Notes that a pull failed.
     pub(super) fn failed(&mut self, id: &PartitionId, error: &Error, now: Instant) {
         self.errors = self.errors.saturating_add(1);
         let pause = pause(self.errors, PAUSE, LONGEST_PAUSE);
@@ -260,7 +263,7 @@ impl PartitionState {
         }
     }
 
-    /// Takes what has been held for too long, but the one that is spared.
+    /// Takes the messages that have been held for too long, except the spared one.
     pub(super) fn take_overdue(&mut self, now: Instant, ttl: Duration, spared: Option<usize>) -> Vec<Ready> {
         let overdue = |ready: &Ready| now.saturating_duration_since(ready.claimed_at) >= ttl;
         if !self.first_to_release(spared).is_some_and(overdue) {
@@ -278,7 +281,8 @@ impl PartitionState {
         late
     }
 
-    /// How many more messages it may be pulled for. While only messages of full kinds came last, no more than may wait of those.
+    /// How many more messages the partition may be pulled for. If the last pulls brought only messages of
+    /// full kinds, no more than may wait for their kind.
     pub(super) fn demand(&self, now: Instant, most_parked: usize) -> usize {
         let pauses = self.probe_at.is_some_and(|at| at > now);
         if pauses { most_parked.saturating_sub(self.parked) } else { usize::MAX }
@@ -304,7 +308,7 @@ impl PartitionState {
     }
 }
 
-/// Whether as many of its kind run as may.
+/// Whether the limit of its kind keeps the message from starting.
 pub(super) fn waits_for_kind(ready: &Ready, routes: &Routes) -> bool {
     routes.of(ready.delivery.message()).is_some_and(|route| !route.has_room())
 }

@@ -1,10 +1,10 @@
-//! Permits: taken before a pull, and before what came without one starts.
+//! Permits, taken before a pull, and before a message that came without one starts.
 
 use super::partition::{PartitionState, Ready};
 use super::state::Fetch;
 use crate::permits::Permit;
 
-/// Waits until there may be more permits; forever where none are needed.
+/// Waits until there may be more permits; forever if none are needed.
 pub(super) async fn changed(shared: &crate::shared::Shared) {
     match &shared.config.permits {
         Some(permits) => permits.changed().await,
@@ -13,7 +13,7 @@ pub(super) async fn changed(shared: &crate::shared::Shared) {
 }
 
 impl Fetch {
-    /// How many tasks of a partition may be pulled now, of so many that are wanted.
+    /// How many of `wanted` tasks of a partition may be pulled now.
     pub(super) fn permitted(&self, index: usize, wanted: usize) -> usize {
         self.permits_for(index, wanted).map_or(wanted, |room| room.min(wanted))
     }
@@ -28,14 +28,14 @@ impl Fetch {
         self.shared.config.permits.as_ref()?.room(&config.id, wanted)
     }
 
-    /// Permits for a pull of so many; the error: there are none.
+    /// Takes permits for a pull of `wanted` messages; the error means that there are none.
     pub(super) fn take_permits(&self, index: usize, wanted: usize) -> Result<Option<Permit>, ()> {
         let config = self.shared.partitions.get(index).ok_or(())?;
         let Some(permits) = &self.shared.config.permits else { return Ok(None) };
         Permit::take(permits, &config.id, wanted).map(Some).ok_or(())
     }
 
-    /// Whether the next task of a partition may start, as far as permits go.
+    /// Whether the next task of a partition may start, as far as permits are concerned.
     pub(super) fn may_start(&self, index: usize) -> bool {
         let config = self.shared.partitions.get(index);
         let (Some(config), Some(permits)) = (config, &self.shared.config.permits) else { return true };
@@ -47,7 +47,7 @@ impl Fetch {
         has_permit && permits.can_start(&config.id, partition.waiting())
     }
 
-    /// The permit of what starts now; the error: it must not start.
+    /// The permit of a message that starts now; the error means that it must not start.
     pub(super) fn start_permit(&self, index: usize, ready: &mut Ready) -> Result<Option<Permit>, ()> {
         if self.shared.config.permits.is_none() {
             return Ok(None);
@@ -62,7 +62,7 @@ impl Fetch {
 }
 
 impl PartitionState {
-    /// Hands the permits of a pull to what it brought. What is left over goes back.
+    /// Hands the permits of a pull to the messages that it brought. Permits that are left over go back.
     pub(super) fn share_out(permit: Option<Permit>, brought: &mut [Ready]) {
         let Some(mut permit) = permit else { return };
         for ready in brought {

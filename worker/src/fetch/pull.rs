@@ -1,4 +1,4 @@
-//! Pulls: for the slots that are free, and what comes of them.
+//! Pulls for the free slots, and what they bring.
 
 use std::time::{Duration, Instant};
 
@@ -11,32 +11,33 @@ use super::partition::{ActivePull, Brought, LastPull, PartitionState, Pulled};
 use super::state::{Fetch, GATHER, SATURATED, is_suspended};
 use crate::schedule::SlotRequest;
 
-/// How long a pull waits for messages. Pushes wake it; this bounds one call.
+/// How long a pull waits for messages. Pushes wake it, so this only bounds one call.
 const POLL_WAIT: Duration = Duration::from_secs(10);
 /// A burst gives up on a partition after this many failures in a row.
 const BURST_ERRORS: u32 = 5;
 
 impl Fetch {
-    /// Slots, and places for prefetched messages, that nothing is promised to.
+    /// Slots, and places for prefetched messages, that are not promised to anything.
     fn room(&mut self, now: Instant) -> usize {
-        // In this order: what a settlement brings is there before its slot is free.
+        // In this order: a message that a settlement brings is there before its slot is free.
         let occupied = self.shared.pool.occupied();
         self.hold_refills(now);
-        // A burst leaves nothing for later: what waits for its kind keeps more from being pulled.
+        // A burst leaves nothing for later: messages that wait for their kind keep it from pulling more.
         let parked = |partition: &PartitionState| if self.burst { partition.parked } else { 0 };
         let claimed: usize =
             self.partitions.iter().map(|partition| partition.claimed() + parked(partition)).sum();
-        // What was released for want of a slot would only be fetched again: not before a task has ended.
+        // A message that was released for want of a slot would only be fetched again, so not before a task
+        // has ended.
         let prefetches = self.released_at != Some(self.shared.pool.ended());
         let starts_left = self.starts_left().saturating_sub(claimed);
         let all = self.slots + if prefetches { self.shared.config.prefetch } else { 0 };
         let waiting: usize = self.partitions.iter().map(PartitionState::waiting).sum();
-        // Where every kind is full nothing that a pull could bring would start.
+        // If every kind is full, nothing that a pull could bring would start.
         let room = all.saturating_sub(occupied + claimed).min(starts_left);
         room.min(self.shared.routes.room().saturating_sub(waiting))
     }
 
-    /// Pulls for the slots that are free: at once where messages are or may be, waiting where none were.
+    /// Pulls for the free slots: at once where messages are or may be, and waiting where there were none.
     pub(super) fn start_pulls(&mut self, now: Instant, suspended: &[bool]) {
         self.stop_pulls(|index, _| is_suspended(suspended, index));
         let room = self.room(now);
@@ -74,7 +75,7 @@ impl Fetch {
         }
     }
 
-    /// Starts pulls that wait, which nothing is promised to.
+    /// Starts pulls that wait, for slots that are not promised to anything.
     fn wait_for_messages(&mut self, empty: &[usize], shared: usize, now: Instant) {
         if empty.is_empty() {
             return;
@@ -90,7 +91,7 @@ impl Fetch {
         }
     }
 
-    /// What a partition could use of so much room.
+    /// What a partition could use of this much room.
     fn slot_request(&self, index: usize, room: usize, now: Instant) -> SlotRequest {
         let partition = self.partitions.get(index);
         let pool = &self.shared.pool;
@@ -104,7 +105,8 @@ impl Fetch {
         SlotRequest { partition: index, used, cap: used.saturating_add(more.saturating_mul(slots_each)), own }
     }
 
-    /// Few slots are free, and others will be in a moment: one pull for all of them then.
+    /// Whether to wait because few slots are free and others will be in a moment: then one pull serves all of
+    /// them.
     fn gathers(&mut self, room: usize, now: Instant) -> bool {
         let pool = &self.shared.pool;
         let since = *self.gathering_since.get_or_insert(now);
@@ -116,7 +118,7 @@ impl Fetch {
         gathers
     }
 
-    /// Stops pulls. What they claim in that moment is released by core.
+    /// Stops pulls. Core releases what they claim at that moment.
     pub(super) fn stop_pulls(&self, which: impl Fn(usize, &ActivePull) -> bool) {
         for (index, partition) in self.partitions.iter().enumerate() {
             if let Some(pull) = partition.pull.as_ref().filter(|pull| which(index, pull)) {
@@ -125,15 +127,15 @@ impl Fetch {
         }
     }
 
-    /// Pulls for so many slots.
+    /// Pulls for this many slots.
     fn pull(&mut self, index: usize, slots: usize, wait: Duration) {
         let Some(config) = self.shared.partitions.get(index) else { return };
         let slots_each = self.partitions.get(index).map_or(1, |partition| partition.slots_each);
         let max = (slots / slots_each).max(1);
-        // Less than a whole group would cut it, however few slots are free.
+        // Asking for less than a whole group would cut it, however few slots are free.
         let members = config.group_members;
         let asked = if members > 1 { max.max(members) } else { max };
-        // What waits for messages does not keep the permits of many from others.
+        // A pull that waits for messages does not keep many permits from others.
         let wanted = if !wait.is_zero() && self.is_limited(index) { members } else { asked };
         let Ok(permit) = self.take_permits(index, wanted) else { return };
         let asked = permit.as_ref().map_or(asked, |permit| permit.count().min(asked));
@@ -142,7 +144,7 @@ impl Fetch {
         let reserved = if wait.is_zero() { slots } else { 0 };
         let seen = self.shared.pool.ended();
         partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen, permit });
-        // A burst ends where nothing is.
+        // A burst ends when no messages are found.
         let mut pull = self.shared.queue.pull(&config.id).max(asked).wait(wait).thorough(self.burst);
         if let Some(lease) = config.lease {
             pull = pull.lease(lease);
@@ -158,7 +160,7 @@ impl Fetch {
         self.pulls.push(pulled.boxed());
     }
 
-    /// A pull has ended: takes up what it brought, or notes why it failed.
+    /// Takes up what a finished pull brought, or notes why it failed.
     pub(super) fn finish_pull(&mut self, pulled: Pulled) {
         let now = self.shared.queue.clock().now();
         let (index, asked) = (pulled.partition, pulled.asked);
@@ -182,7 +184,7 @@ impl Fetch {
             }
         };
         let mut control = self.shared.control();
-        // An error is progress too: a restart would not mend the backend.
+        // An error is progress too: a restart would not repair the backend.
         control.progress_at = now;
         if let Some(failing) = control.failing.get_mut(index) {
             failing.pulled(error);
@@ -228,7 +230,7 @@ impl Fetch {
     }
 }
 
-/// Awaits a pull, of whole groups if it is to have more than one member of each.
+/// Awaits a pull, of whole groups if it may bring more than one member of each.
 async fn bring(pull: Pull, members: usize) -> Result<Brought> {
     if members > 1 {
         return Ok(Brought::Groups(pull.whole_groups(members).await?));

@@ -1,4 +1,5 @@
-//! Messages that are held and have not started: they start when a slot is free, or are released when none frees.
+//! Messages that are held and have not started: they start when a slot is free, or are released if none
+//! becomes free.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,11 +16,11 @@ use crate::shared::Shared;
 use crate::summary::Outcome;
 use crate::work::{Verdict, Work};
 
-/// How long a task is deferred whose kind is full.
+/// How long a task is deferred if its kind is full.
 const KIND_FULL: Duration = Duration::from_secs(1);
 
 impl Fetch {
-    /// Starts what is held, as far as there are free slots.
+    /// Starts held messages while there are free slots.
     pub(super) fn start_ready(&mut self) {
         let mut started = Vec::new();
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
@@ -30,7 +31,7 @@ impl Fetch {
             if self.tasks_left() == 0 {
                 break;
             }
-            // What is kept for a task, and what partitions reserve, others do not get.
+            // Other partitions do not get the slots that are kept for a task or reserved by partitions.
             let shared = if kept.is_empty() { self.unreserved(free, false) } else { 0 };
             let Some(index) = self.next_to_start(&held, &kept, shared) else { break };
             if self.needed(index) > free.min(shared + self.unused_reserve(index, false)) {
@@ -50,7 +51,8 @@ impl Fetch {
         self.shared.pool.eager.store(waits || self.burst, Ordering::SeqCst);
     }
 
-    /// The partition whose turn it is, of those that hold something that could start and that no slots are kept for yet.
+    /// The partition whose turn it is, among those that hold a message that could start and that no slots are
+    /// kept for yet.
     fn next_to_start(&self, held: &[usize], kept: &[usize], shared: usize) -> Option<usize> {
         let requests = held.iter().filter(|index| !kept.contains(index));
         let mut requests = requests.filter_map(|index| self.start_request(*index));
@@ -61,7 +63,7 @@ impl Fetch {
         self.schedule.next(&requests.collect::<Vec<_>>(), shared)
     }
 
-    /// The request of a partition that holds something that could start.
+    /// The request of a partition that holds a message that could start.
     fn start_request(&self, index: usize) -> Option<SlotRequest> {
         self.partitions.get(index)?.startable(&self.shared.routes)?;
         if !self.may_start(index) {
@@ -90,7 +92,7 @@ impl Fetch {
         partition.ready.remove(position)
     }
 
-    /// Gives a message its slots; one that must not start after all is released by being dropped.
+    /// Gives a message its slots. A message that must not start after all is dropped, which releases it.
     fn start(&mut self, index: usize, mut ready: Ready) -> Option<Work> {
         let held = self.start_permit(index, &mut ready).ok()?;
         let slots = self.granted(index, ready.slots);
@@ -110,7 +112,7 @@ impl Fetch {
         Some(Work { permit, verdict, delivery: ready.delivery, claimed_at: ready.claimed_at, series })
     }
 
-    /// Releases what no slot came free for, and defers what there is too much of.
+    /// Releases messages that no slot became free for, and defers those of full kinds beyond what may wait.
     pub(super) fn release_overdue(&mut self, now: Instant, suspended: &[bool]) {
         let mut overdue = Vec::new();
         for index in 0..self.partitions.len() {
@@ -139,7 +141,7 @@ impl Fetch {
         }
     }
 
-    /// Settles a message that is not to run.
+    /// Settles a message that will not run.
     fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
         let Some(config) = self.shared.partitions.get(index) else { return };
         let work = Work {

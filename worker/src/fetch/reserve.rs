@@ -5,7 +5,8 @@ use super::state::Fetch;
 use crate::config::PartitionConfig;
 
 impl Fetch {
-    /// The reserved slots that a partition does not use; those that its messages wait for are used if `with_claims`.
+    /// The number of reserved slots that a partition does not use. With `with_claims`, slots that its
+    /// messages wait for count as used.
     pub(super) fn unused_reserve(&self, index: usize, with_claims: bool) -> usize {
         let reserve = self.shared.partitions.get(index).map_or(0, |config| config.reserve);
         if reserve == 0 || self.reserved == 0 {
@@ -15,7 +16,7 @@ impl Fetch {
         reserve.saturating_sub(self.shared.pool.slots_in(index) + claimed)
     }
 
-    /// Of so many free slots: those that nobody has reserved.
+    /// How many of the `free` slots are not reserved.
     pub(super) fn unreserved(&self, free: usize, with_claims: bool) -> usize {
         if self.reserved == 0 {
             return free;
@@ -24,7 +25,8 @@ impl Fetch {
         free.saturating_sub(unused.sum())
     }
 
-    /// How many slots a task of a partition gets that wants so many: no more than there are, and others have not reserved.
+    /// How many slots a task of a partition gets if it wants `wanted`: no more than exist and others have not
+    /// reserved.
     pub(super) fn granted(&self, index: usize, wanted: usize) -> usize {
         let own = self.shared.partitions.get(index).map_or(0, |config| config.reserve);
         let others = self.reserved.saturating_sub(own);
@@ -32,7 +34,8 @@ impl Fetch {
     }
 }
 
-/// How many of so many slots are reserved in all: none if they are too few to leave something to each partition.
+/// How many of these slots are reserved in total: none if there are too few to leave something to each
+/// partition.
 pub(super) fn reserved(partitions: &[PartitionConfig], slots: usize) -> usize {
     let all: usize = partitions.iter().map(|config| config.reserve).sum();
     let others = partitions.iter().any(|config| config.reserve == 0);

@@ -6,7 +6,7 @@ use super::reserve::reserved;
 use super::state::Fetch;
 
 impl Fetch {
-    /// Takes up a change of the slots. With fewer of them, what is held beyond goes back.
+    /// Takes up a change in the number of slots. If there are fewer, messages held beyond them are released.
     pub(super) fn take_up_slots(&mut self, now: Instant) {
         let slots = self.shared.pool.slots();
         let before = std::mem::replace(&mut self.slots, slots);
@@ -26,7 +26,8 @@ impl Fetch {
         }
     }
 
-    /// Releases what was held last in each partition, as far as it has neither a slot nor a place among the prefetched.
+    /// Releases the messages that were held last in each partition and have neither a slot nor a place among
+    /// the prefetched ones.
     fn release_beyond_slots(&mut self) {
         let all = self.slots + self.shared.config.prefetch;
         let mut left = all.saturating_sub(self.shared.pool.occupied());

@@ -17,12 +17,13 @@ use crate::usage::Meter;
 
 /// How often the loop goes round if nothing happens.
 pub(super) const TICK: Duration = Duration::from_secs(1);
-/// How long few free slots wait for more to free, so that one pull serves several.
+/// How long the loop waits for more slots to become free when only few are, so that one pull serves several.
 pub(super) const GATHER: Duration = Duration::from_millis(2);
-/// How long waiting pulls may go on while no slot is free. What comes to them then is held for as long, and released.
+/// How long waiting pulls may continue while no slot is free. Messages that they then bring are held for as
+/// long, and released.
 pub(super) const SATURATED: Duration = Duration::from_millis(100);
 
-/// Whether a partition takes on nothing; one that does not exist never does.
+/// Whether a partition takes on nothing; a partition that does not exist never takes on anything.
 pub(super) fn is_suspended(suspended: &[bool], index: usize) -> bool {
     suspended.get(index).copied().unwrap_or(true)
 }
@@ -34,29 +35,29 @@ pub(crate) struct Fetch {
     pub(super) pulls: FuturesUnordered<BoxFuture<'static, Pulled>>,
     pub(super) schedule: Schedule,
     pub(super) meter: Meter,
-    /// Slots that partitions reserve, in all.
+    /// The number of slots that partitions reserve, in total.
     pub(super) reserved: usize,
-    /// As many as there were when the loop last looked.
+    /// The number of slots when the loop last looked.
     pub(super) slots: usize,
-    /// Slots became fewer, and more than these are still occupied.
+    /// The number of slots decreased, and more than that are still occupied.
     pub(super) has_too_many: bool,
-    /// Ends when there is nothing more to do.
+    /// Whether the run ends when there is nothing more to do.
     pub(super) burst: bool,
     pub(super) series: SeriesCache,
     pub(super) metrics: Vec<PartitionMetrics>,
-    /// The partition for whose next task the free slots are kept, because they are not enough for it yet.
+    /// The partition whose next task the free slots are kept for, because there are not enough of them yet.
     pub(super) kept_for: Option<usize>,
     /// Since when no slot is free.
     pub(super) full_since: Option<Instant>,
-    /// Since when few free slots wait for more.
+    /// Since when few free slots have been waiting for more.
     pub(super) gathering_since: Option<Instant>,
-    /// Tasks that had ended when something was last released because no slot came free.
+    /// How many tasks had ended when a message was last released because no slot became free.
     pub(super) released_at: Option<u64>,
     pub(super) next_tick: Instant,
     pub(super) throttle: Throttle,
-    /// Tasks that have started in this run.
+    /// The number of tasks that have started in this run.
     pub(super) started: u64,
-    /// The process occupies more memory than it may.
+    /// Whether the process occupies more memory than it may.
     pub(super) is_over_memory: bool,
     pub(super) failed: Option<Error>,
 }
@@ -97,14 +98,15 @@ impl Fetch {
         })
     }
 
-    /// Partitions that take on nothing now: paused, or all of them while there are no slots, the worker is quiet or the run is about to end.
+    /// The partitions that take on nothing now: those that are paused, or all of them while there are no
+    /// slots, the worker is quiet or the run is about to end.
     pub(super) fn suspended(&self) -> Vec<bool> {
         let control = self.shared.control();
         let none = self.slots == 0 || control.quiet || self.tasks_left() == 0;
         if none { vec![true; self.partitions.len()] } else { control.paused.clone() }
     }
 
-    /// Takes up what settlements brought.
+    /// Takes up messages that settlements brought.
     pub(super) fn hold_refills(&mut self, now: Instant) {
         let mut any = false;
         for partition in &mut self.partitions {
@@ -115,7 +117,7 @@ impl Fetch {
         }
     }
 
-    /// Settlements bring the next message where no other partition could want the slot.
+    /// Lets settlements bring the next message if no other partition could want the slot.
     pub(super) fn open_refills(&self, suspended: &[bool]) {
         let mut willing = self
             .partitions
@@ -123,7 +125,7 @@ impl Fetch {
             .enumerate()
             .filter(|(_, partition)| partition.last_pull != LastPull::Empty)
             .map(|(index, _)| index);
-        // One for one does not work out where tasks take several slots.
+        // One message for one slot does not work out if tasks take several slots.
         let is_near_end = self.starts_left() <= self.slots;
         let suits = !self.burst && !self.has_too_many && !is_near_end && !self.shared.routes.are_weighted();
         let only = willing.next().filter(|_| willing.next().is_none() && suits);
@@ -136,12 +138,12 @@ impl Fetch {
         }
     }
 
-    /// The most tasks of a partition.
+    /// The largest number of tasks of a partition.
     pub(super) fn most_tasks(&self, index: usize) -> usize {
         self.shared.partitions.get(index).map_or(0, |config| config.concurrency)
     }
 
-    /// How long a partition may hold what does not start.
+    /// How long a partition may hold messages that do not start.
     pub(super) fn hold(&self, index: usize) -> Duration {
         let partition = self.partitions.get(index);
         let parked = partition.is_some_and(|partition| partition.parked > 0);
@@ -155,13 +157,14 @@ impl Fetch {
         }
     }
 
-    /// The place of the task that the free slots are kept for, if it is in this partition.
+    /// The position of the task that the free slots are kept for, if it is in this partition.
     pub(super) fn spared(&self, index: usize) -> Option<usize> {
         let partition = self.partitions.get(index).filter(|_| self.kept_for == Some(index));
         partition?.startable(&self.shared.routes)
     }
 
-    /// Whether a burst has nothing more to do: no task has ended since every partition was found empty, and none runs.
+    /// Whether a burst has nothing more to do: no task runs, and none has ended since every partition was
+    /// found empty.
     pub(super) fn is_done(&mut self, suspended: &[bool]) -> bool {
         let pool = &self.shared.pool;
         let held =
@@ -178,14 +181,14 @@ impl Fetch {
             done = false;
             if partition.last_pull == LastPull::Empty {
                 partition.last_pull = LastPull::Unknown;
-                // The loop goes round once more, and asks.
+                // The loop goes round once more, and pulls.
                 pool.changed.notify_one();
             }
         }
         done
     }
 
-    /// When the loop must go round if nothing happens.
+    /// When the loop must go round if nothing else happens.
     pub(super) fn wake_at(&self, now: Instant) -> Instant {
         let mut wake = self.next_tick;
         for (index, partition) in self.partitions.iter().enumerate() {

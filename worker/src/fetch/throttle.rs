@@ -6,16 +6,17 @@ use crate::room::Room;
 
 /// How long there must be more room before the share of the slots grows.
 const CALM: Duration = Duration::from_secs(5);
-/// How much of the slots it grows by at a time.
+/// How much of the slots the share grows by at a time.
 const STEP: f64 = 0.125;
 
-/// The share of the slots that the governor leaves. It follows a decrease at once, since the machine is short of something. It grows in
-/// steps, and only after there was more room for a while: the tasks of each step must show in what the governor measures before the next one.
+/// The share of the slots that the governor leaves. It follows a decrease at once, since the machine is short
+/// of something. It grows in steps, and only after there was more room for a while: the tasks of each step
+/// must show in what the governor measures before the next step.
 #[derive(Debug)]
 pub(super) struct Throttle {
     share: f64,
     reason: Option<String>,
-    /// When there last was no more room than that.
+    /// When there was last no more room than the current share.
     short_at: Option<Instant>,
 }
 
@@ -24,7 +25,7 @@ impl Throttle {
         Self { share: 1.0, reason: None, short_at: None }
     }
 
-    /// Takes up what the governor sees now.
+    /// Follows what the governor sees now.
     pub(super) fn follow(&mut self, room: &Room, now: Instant) {
         if room.share() <= self.share {
             (self.share, self.short_at) = (room.share(), Some(now));
@@ -44,12 +45,12 @@ impl Throttle {
         self.share
     }
 
-    /// Why it is not all of them.
+    /// Why the share is not all of the slots.
     pub(super) fn reason(&self) -> Option<&String> {
         self.reason.as_ref()
     }
 
-    /// How many of so many slots are used, rounded up.
+    /// How many of `all` slots are used, rounded up.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

@@ -20,7 +20,7 @@ impl Fetch {
         }
         telemetry::stuck(stuck);
         telemetry::throttled(1.0 - self.throttle.share());
-        // Where no pull is under way none was needed: slots, partitions or kinds are full.
+        // If no pull is under way, none was needed: slots, partitions or kinds are full.
         let full = self.partitions.iter().all(|partition| partition.pull.is_none());
         let mut control = self.shared.control();
         control.ticked_at = now;
@@ -34,7 +34,7 @@ impl Fetch {
         note_throttled(&mut control.throttled, self.throttle.reason());
     }
 
-    /// Lets the slots follow the machine's room.
+    /// Lets the number of slots follow the machine's room.
     fn ask_governor(&mut self, now: Instant) {
         let Some(governor) = &self.shared.config.governor else { return };
         let checked = panics::caught(|| governor.check());
@@ -43,7 +43,7 @@ impl Fetch {
         self.shared.pool.allow(self.throttle.slots(self.shared.pool.all_slots()));
     }
 
-    /// Handlers that should have stopped by now.
+    /// The number of handlers that should have stopped by now.
     fn stuck(&self, now: Instant) -> usize {
         let grace = self.shared.config.cancel_grace.saturating_add(TICK);
         let overdue = |asked: Instant| now.saturating_duration_since(asked) > grace;
@@ -52,7 +52,8 @@ impl Fetch {
     }
 }
 
-/// Logs when the governor begins to withhold slots and when it has given all back. Reasons carry figures that change all the time.
+/// Logs when the governor begins to withhold slots and when it has given all of them back, but not every
+/// change of the reason: reasons contain figures that change all the time.
 fn note_throttled(before: &mut Option<String>, reason: Option<&String>) {
     match (before.is_some(), reason) {
         (false, Some(reason)) => tracing::warn!(%reason, "the governor leaves the worker fewer slots"),

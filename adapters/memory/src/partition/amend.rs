@@ -1,4 +1,4 @@
-//! Changing a message that waits.
+//! Amending a message that waits.
 
 use std::time::{Instant, SystemTime};
 
@@ -23,7 +23,7 @@ impl Partition {
         AmendOutcome::Amended
     }
 
-    /// Returns the member that is to be offered instead of this one.
+    /// Returns the group member that is to be offered in its place, if there is one.
     fn change(&mut self, now: Instant, message: &mut Message, change: &Amend) -> Option<MessageId> {
         let stood = message.place;
         self.queues.withdraw(message);

@@ -1,9 +1,9 @@
-//! The leases of one partition, claim by claim.
+//! The leases of one partition, stored by claim.
 //!
-//! What one pull claims has one token and one end, so it is kept as one: a claim costs the same whether it is of one message
-//! or of a thousand. Messages leave it one by one; it is forgotten with the last. An extension takes its message out, into
-//! a claim of its own with the same token. The price: ids stay listed until their claim ends, at most a batch of them for
-//! one message that is held long.
+//! All messages claimed by one pull share a token and an end, so they are stored as one claim, which costs
+//! the same for one message as for a thousand. Messages leave it one by one, and it is forgotten with the
+//! last one. An extension takes its message out and puts it into a new claim with the same token. The price:
+//! ids stay listed until their claim ends, so one message that is held for long keeps up to a batch of ids.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,34 +17,34 @@ use crate::message::{ClaimId, Message, Place};
 pub(super) struct Claims {
     by_id: BTreeMap<ClaimId, Claim>,
     last_number: u64,
-    /// Messages that are leased, over all claims.
+    /// The number of leased messages, over all claims.
     held: usize,
 }
 
 #[derive(Debug)]
 struct Claim {
     token: Token,
-    /// All it began with. Whether a message still belongs to it, the message's own place says.
+    /// The messages that it began with. Whether one still belongs to it is recorded in the message's place.
     ids: Vec<MessageId>,
-    /// How many still do.
+    /// How many still belong to it.
     held: usize,
 }
 
 impl Claims {
-    /// An id for a new claim.
+    /// Returns an id for a new claim.
     pub(super) fn next_id(&mut self, until: Instant) -> ClaimId {
         self.last_number += 1;
         ClaimId { until, number: self.last_number }
     }
 
-    /// Begins a claim of messages that the caller has marked with its id.
+    /// Begins a claim of messages, which the caller has marked with its id.
     pub(super) fn begin(&mut self, id: ClaimId, token: Token, ids: Vec<MessageId>) {
         let held = ids.len();
         self.held += held;
         self.by_id.insert(id, Claim { token, ids, held });
     }
 
-    /// Whether whoever knows the token holds the message.
+    /// Whether the token is that of the message's current lease.
     pub(super) fn holds(&self, message: &Message, token: &Token) -> bool {
         match message.place {
             Place::Leased { claim } => self.by_id.get(&claim).is_some_and(|claim| claim.token == *token),
@@ -62,7 +62,7 @@ impl Claims {
         }
     }
 
-    /// Ends a claim that has lapsed. Returns the messages it began with.
+    /// Removes a claim that has expired. Returns the messages that it began with.
     pub(super) fn pop_lapsed(&mut self, now: Instant) -> Option<(ClaimId, Vec<MessageId>)> {
         let first = self.by_id.first_entry().filter(|first| first.key().until <= now)?;
         let (id, claim) = first.remove_entry();

@@ -1,4 +1,4 @@
-//! Looking into a partition, and taking out what is not leased.
+//! Inspecting a partition, and removing messages that are not leased.
 
 use std::ops::Bound;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use anyqueue::{Browsed, CancelOutcome, DeleteOutcome, MessageId, MessageState, P
 use super::{Message, Partition, Place};
 
 impl Partition {
-    /// Whether it can be forgotten: no messages, and not paused.
+    /// Whether the partition can be forgotten: it has no messages and is not paused.
     pub(crate) fn is_vacant(&self) -> bool {
         self.messages.is_empty() && !self.paused
     }
@@ -17,22 +17,22 @@ impl Partition {
         self.paused
     }
 
-    /// How many messages a pull could claim now.
+    /// The number of messages that a pull could claim now.
     pub(crate) fn on_offer(&self) -> usize {
         if self.paused { 0 } else { self.queues.ready() }
     }
 
-    /// When more may come on offer by itself.
+    /// When more messages may come on offer by themselves.
     pub(crate) fn next_alarm(&self) -> Option<Instant> {
         if self.paused { None } else { self.queues.next_alarm() }
     }
 
-    /// All messages, in whatever state.
+    /// The number of all messages, in whatever state.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Messages that could be claimed, or wait behind others of their group.
+    /// The number of messages that can be claimed, or wait behind others of their group.
     pub(crate) fn ready(&self) -> usize {
         self.queues.ready() + self.queues.behind()
     }
@@ -53,14 +53,14 @@ impl Partition {
         self.queues.leased.len()
     }
 
-    /// A page of messages in the order of their ids.
+    /// Returns a page of messages, ordered by id.
     pub(crate) fn browse(&self, now: Instant, page: Page<MessageId>) -> Vec<Browsed> {
         let start = page.after.map_or(Bound::Unbounded, Bound::Excluded);
         let messages = self.messages.range((start, Bound::Unbounded)).take(page.limit);
         messages.map(|(_, message)| browsed(message, now)).collect()
     }
 
-    /// Takes a message out, unless it is leased.
+    /// Removes a message, unless it is leased.
     pub(crate) fn delete(&mut self, id: MessageId) -> (DeleteOutcome, Option<Box<Message>>) {
         match self.messages.get(&id).map(|message| message.is_leased()) {
             None => (DeleteOutcome::NotFound, None),
@@ -69,7 +69,7 @@ impl Partition {
         }
     }
 
-    /// Takes a message out or, if it is leased, leaves a note for its holder.
+    /// Removes a message or, if it is leased, leaves a note for its holder.
     pub(crate) fn cancel(&mut self, id: MessageId) -> (CancelOutcome, Option<Box<Message>>) {
         match self.messages.get_mut(&id) {
             None => (CancelOutcome::NotFound, None),
@@ -81,7 +81,7 @@ impl Partition {
         }
     }
 
-    /// Takes out any one message that is not leased.
+    /// Removes any one message that is not leased.
     pub(crate) fn remove_any(&mut self) -> Option<Box<Message>> {
         let id = self.queues.any_not_leased()?;
         self.remove(id)

@@ -1,4 +1,4 @@
-//! The state machine of one partition: plain data, synchronous commands, time given by the caller.
+//! The state machine of one partition: plain data, synchronous commands, and time as an argument.
 //!
 //! ```text
 //!   push, move ──────────────┬──────────────► Delayed ◄─────────────┐
@@ -8,11 +8,11 @@
 //!                                                ▲                  │
 //!                                                └─ release, retry, lease end
 //! ```
-//! Whatever is not leased can be set aside, and comes back to where it stood.
+//! Every message that is not leased can be disabled; once enabled, it is back in its former place.
 //!
-//! A command costs O(log n) for each message it touches, however long the backlog. Maturities and lease ends are carried
-//! out by [`Partition::advance`], which must run before any other command: so a lapsed lease is no lease, whether or not
-//! somebody else has claimed the message since.
+//! A command costs O(log n) for each message that it touches. [`Partition::advance`] processes delays and
+//! leases that have ended. It must run before any other command, so a lease that has expired is void, whether
+//! or not the message has been claimed again since.
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::hash_map::HashMap;
@@ -36,20 +36,20 @@ use queues::Queues;
 pub(crate) struct Partition {
     id: PartitionId,
     paused: bool,
-    /// Every message, in the order of ids, which is the order of browsing.
+    /// All messages, ordered by id, as for browsing.
     messages: BTreeMap<MessageId, Box<Message>>,
-    /// Where each of them stands.
+    /// Where each message stands.
     queues: Queues,
-    /// Deduplication keys in use, and by whom.
+    /// The deduplication keys in use, with the messages that use them.
     keys: HashMap<Arc<str>, MessageId>,
 }
 
-/// Whether a delivery that ended stays in the count.
+/// Whether a delivery that ended stays in the delivery count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It failed.
+    /// The delivery failed.
     Counted,
-    /// It was let go.
+    /// The message was released.
     TakenOff,
 }
 
@@ -59,11 +59,11 @@ impl Partition {
         Self { id, paused: false, messages: BTreeMap::new(), queues, keys: HashMap::new() }
     }
 
-    /// Carries out what fell due. Each maturity and each lease end costs O(log n), once.
+    /// Processes what has become due. Each delay or lease that ends costs O(log n), once.
     pub(crate) fn advance(&mut self, now: Instant) {
         while let Some((claim, ids)) = self.queues.leased.pop_lapsed(now) {
             for id in ids {
-                // Some were settled, and may be in other hands by now.
+                // Some were settled, and may be held under another claim by now.
                 if let Some(message) = self.messages.get_mut(&id).filter(|message| message.is_in(claim)) {
                     let next = self.queues.give_back(message);
                     self.offer(next);
@@ -83,7 +83,7 @@ impl Partition {
         }
     }
 
-    /// The living message that uses this deduplication key.
+    /// Returns the live message that uses this deduplication key.
     pub(crate) fn key_holder(&self, key: &str) -> Option<MessageId> {
         self.keys.get(key).copied()
     }
@@ -92,12 +92,12 @@ impl Partition {
         self.messages.get(&id).is_some_and(|message| message.is_leased())
     }
 
-    /// A message that nobody holds.
+    /// Returns a message, if nobody holds it.
     pub(crate) fn waiting(&mut self, id: MessageId) -> Option<&mut Message> {
         self.messages.get_mut(&id).map(|message| &mut **message).filter(|message| !message.is_leased())
     }
 
-    /// Makes a delayed message due so long from now.
+    /// Makes a delayed message due after `delay`, counted from now.
     pub(crate) fn bring_forward(&mut self, now: Instant, id: MessageId, delay: Duration) {
         let Some(message) = self.messages.get_mut(&id) else { return };
         self.queues.withdraw(message);
@@ -109,7 +109,8 @@ impl Partition {
         }
     }
 
-    /// Adds a pushed message, which takes its deduplication key. The caller has seen to it that id and key are free.
+    /// Adds a pushed message, which takes its deduplication key. The caller has made sure that id and key are
+    /// free.
     pub(crate) fn push(&mut self, now: Instant, mut message: Box<Message>, delay: Duration) {
         if let Some(key) = &message.data.options().dedup_key
             && !self.id.is_dead_letters()
@@ -120,7 +121,8 @@ impl Partition {
         self.add(message, next);
     }
 
-    /// Adds a message moved here: at once, counted anew, and without its deduplication key.
+    /// Adds a message that was moved here. It is ready at once, its deliveries are counted anew, and it takes
+    /// no deduplication key.
     pub(crate) fn accept(&mut self, mut message: Box<Message>) {
         message.deliveries = 0;
         message.cancel_requested = false;
@@ -135,14 +137,15 @@ impl Partition {
         self.offer(next);
     }
 
-    /// Offers the member whose turn it is in a group, if it is somebody's.
+    /// Offers the group member whose turn it is, if there is one.
     fn offer(&mut self, next: Option<MessageId>) {
         if let Some(next) = next.and_then(|next| self.messages.get_mut(&next)) {
             self.queues.offer(next);
         }
     }
 
-    /// Leases up to `max` ready messages, most urgent first; of each group up to `group_members`, in the group's order.
+    /// Leases up to `max` ready messages, highest priority first; of each group up to `group_members`, in the
+    /// group's order.
     pub(crate) fn claim(
         &mut self,
         now: Instant,
@@ -187,13 +190,13 @@ impl Partition {
         deliveries
     }
 
-    /// The held message. `None`: the lease is lost.
+    /// Returns a held message, or `None` if the lease is lost.
     pub(crate) fn held(&mut self, id: MessageId, token: &Token) -> Option<&mut Message> {
         let message = self.messages.get_mut(&id)?;
         self.queues.leased.holds(message, token).then_some(message)
     }
 
-    /// Takes a held message out, to remove or move it. `None`: the lease is lost.
+    /// Takes a held message out, to be removed or moved. Returns `None` if the lease is lost.
     pub(crate) fn take(&mut self, id: MessageId, token: &Token) -> Option<Box<Message>> {
         let Entry::Occupied(entry) = self.messages.entry(id) else { return None };
         if !self.queues.leased.holds(entry.get(), token) {
@@ -204,7 +207,8 @@ impl Partition {
         Some(message)
     }
 
-    /// Gives a held message back, ahead of what was never delivered. `None`: the lease is lost.
+    /// Returns a held message to the queue, ahead of those that were never delivered. Returns `None` if the
+    /// lease is lost.
     pub(crate) fn release(&mut self, id: MessageId, token: &Token, attempt: Attempt) -> Option<()> {
         let (message, queues) = self.end_lease(id, token)?;
         if attempt == Attempt::TakenOff {
@@ -215,8 +219,8 @@ impl Partition {
         Some(())
     }
 
-    /// Puts a held message at the end of its priority after `delay`. It keeps its group and its place there, and the delivery is taken
-    /// off its count. `None`: the lease is lost.
+    /// Puts a held message at the end of its priority after `delay`. It keeps its group and its place there,
+    /// and the delivery does not count. Returns `None` if the lease is lost.
     pub(crate) fn postpone(
         &mut self,
         now: Instant,
@@ -231,7 +235,7 @@ impl Partition {
         Some(())
     }
 
-    /// Moves the end of a lease to `duration` from now.
+    /// Sets the end of a lease to `duration` from now.
     pub(crate) fn extend(
         &mut self,
         now: Instant,
@@ -246,7 +250,7 @@ impl Partition {
         if message.cancel_requested { ExtendOutcome::CancelRequested } else { ExtendOutcome::Extended }
     }
 
-    /// Takes a held message from its holder. It stands in no queue then: the caller puts it into one.
+    /// Ends the lease of a message. The message is in no queue then; the caller must put it into one.
     fn end_lease(&mut self, id: MessageId, token: &Token) -> Option<(&mut Message, &mut Queues)> {
         let message = self.messages.get_mut(&id)?;
         if !self.queues.leased.holds(message, token) {
@@ -260,14 +264,14 @@ impl Partition {
         self.paused = paused;
     }
 
-    /// Takes a message out, wherever it stands.
+    /// Removes a message, wherever it stands.
     fn remove(&mut self, id: MessageId) -> Option<Box<Message>> {
         let mut message = self.messages.remove(&id)?;
         self.detach(&mut message);
         Some(message)
     }
 
-    /// Undoes what a message that was taken out has left behind: its place, its key, its group.
+    /// Cleans up after a message that was removed: its place, its key, its group.
     fn detach(&mut self, message: &mut Message) {
         self.queues.withdraw(message);
         self.queues.forget_urgency(message);
@@ -279,7 +283,7 @@ impl Partition {
         self.let_group_go_on(message);
     }
 
-    /// Ends the role of a message in its group, and offers the next.
+    /// Ends the role of a message in its group, and offers the next member.
     fn let_group_go_on(&mut self, message: &mut Message) {
         if let Some(group) = message.data.options().group.clone() {
             let next = self.queues.leave_group(&group, message);

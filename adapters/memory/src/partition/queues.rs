@@ -1,7 +1,8 @@
-//! The queues of one partition: which message stands where, and in what order.
+//! The queues of one partition: where each message stands, and in what order.
 //!
-//! Each message stands in exactly one of `ready`, `behind`, `delayed`, `disabled` and `leased`, under a key that follows from the message
-//! itself: its position, place and group. So it can be found again, and taken out, in O(log n).
+//! Each message is in exactly one of `ready`, `behind`, `delayed`, `disabled` and `leased`, under a key that
+//! follows from the message itself: its position, place and group. So it can be found, and taken out, in
+//! O(log n).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,16 +16,19 @@ use crate::message::{Lane, Message, Place, Position, after};
 
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// Dead letters know no groups.
+    /// Whether there are groups. Dead letters have none.
     with_groups: bool,
     last_seq: u64,
     /// In the order of delivery.
     ready: BTreeMap<Position, MessageId>,
-    /// Members of groups that wait for those in front of their group to go, each group in the order they joined it.
+    /// Group members that wait for those in front of their group. Each group is in the order in which they
+    /// joined.
     behind: BTreeMap<(Arc<str>, u64), MessageId>,
-    /// Of each group, how many members are in front: one that is on offer, or those that are held or postponed.
+    /// For each group, how many members are in front: one that is on offer, or those that are held or
+    /// postponed.
     fronts: HashMap<Arc<str>, usize>,
-    /// By the moment they mature. The second part of the key, the `seq`, keeps push order among equal moments.
+    /// Ordered by when their delays end. The second part of the key, the `seq`, keeps push order among equal
+    /// moments.
     delayed: BTreeMap<(Instant, u64), MessageId>,
     disabled: BTreeSet<MessageId>,
     pub(super) leased: Claims,
@@ -51,13 +55,13 @@ impl Queues {
         self.ready.pop_first().map(|(_, id)| id)
     }
 
-    /// A message that is due to line up now.
+    /// Takes out a message whose delay is over, which is to line up now.
     pub(super) fn pop_matured(&mut self, now: Instant) -> Option<MessageId> {
         let first = self.delayed.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Lines the message up now, or lets it wait first. Returns as [`stand`](Self::stand).
+    /// Lines the message up now, or delays it first. Returns the same as [`stand`](Self::stand).
     #[must_use]
     pub(super) fn schedule(
         &mut self,
@@ -72,12 +76,12 @@ impl Queues {
         None
     }
 
-    /// Lets the message wait for a moment, anew or as it did before.
+    /// Delays the message: `anew`, as the last in its order, or as it was delayed before.
     pub(super) fn delay(&mut self, message: &mut Message, until: Instant, anew: bool) {
         if anew {
             message.position.seq = self.next_seq();
             if message.joined == 0 {
-                // For one that is never to mature: its moment can be taken away while it is set aside.
+                // Needed if the message never matures: its delay can be removed while it is disabled.
                 message.joined = message.position.seq;
             }
         }
@@ -85,14 +89,14 @@ impl Queues {
         self.delayed.insert((until, message.position.seq), message.id());
     }
 
-    /// Sets the message aside. Its group must have gone on.
+    /// Disables the message. Its group must have gone on without it.
     pub(super) fn set_aside(&mut self, message: &mut Message, until: Option<Instant>) {
         message.place = Place::Disabled { until };
         self.disabled.insert(message.id());
     }
 
-    /// Puts the message at the end of its priority and, unless it was in front there, at the end of its group. Returns as
-    /// [`stand`](Self::stand).
+    /// Puts the message at the end of its priority and, unless it was in front of its group, at the end of
+    /// the group. Returns the same as [`stand`](Self::stand).
     #[must_use]
     pub(super) fn line_up(&mut self, message: &mut Message) -> Option<MessageId> {
         message.position.seq = self.next_seq();
@@ -103,13 +107,14 @@ impl Queues {
         self.stand(message)
     }
 
-    /// Lets the message join its group at the end, whenever it stands in it.
+    /// Makes the message the last of its group, once it stands there.
     pub(super) fn join(&mut self, message: &mut Message) {
         message.joined = self.next_seq();
     }
 
-    /// Puts the message at its position if it is the first of its group and nobody is in front. Else it waits at its place in the
-    /// group; if another is the first and nobody is in front, that one is returned, to be offered.
+    /// Puts the message at its position if it is the first of its group and no member is in front. Otherwise
+    /// it waits at its place in the group. If another member is the first and none is in front, returns that
+    /// member, which must be offered.
     #[must_use]
     pub(super) fn stand(&mut self, message: &mut Message) -> Option<MessageId> {
         let Some(group) = message.data.options().group.as_ref().filter(|_| self.with_groups) else {
@@ -135,14 +140,15 @@ impl Queues {
         self.step_in_front(message);
     }
 
-    /// Lets a message that was delivered stand ahead of those that were not. Returns as [`stand`](Self::stand).
+    /// Puts a returned message ahead of those that were never delivered. Returns the same as
+    /// [`stand`](Self::stand).
     #[must_use]
     pub(super) fn give_back(&mut self, message: &mut Message) -> Option<MessageId> {
         message.position.lane = Lane::Returned;
         self.stand(message)
     }
 
-    /// Takes the message out of the queue it stands in. If it is in front of its group, it stays there.
+    /// Takes the message out of its queue. If it is in front of its group, it stays in front.
     pub(super) fn withdraw(&mut self, message: &Message) {
         let seq = message.position.seq;
         match message.place {
@@ -175,13 +181,13 @@ impl Queues {
         }
     }
 
-    /// A message that is to become urgent now.
+    /// Takes out a message that becomes urgent now.
     pub(super) fn pop_urgent(&mut self, now: Instant) -> Option<MessageId> {
         self.urgent.first().filter(|(moment, _)| *moment <= now)?;
         self.urgent.pop_first().map(|(_, id)| id)
     }
 
-    /// Gives the message the highest priority. Among its equals it keeps its place.
+    /// Gives the message the highest priority. It keeps its place among equals.
     pub(super) fn make_urgent(&mut self, message: &mut Message) {
         message.urgent_at = None;
         let is_ready = message.place == Place::Ready;
@@ -194,7 +200,8 @@ impl Queues {
         }
     }
 
-    /// Ends the message's role in its group. If nobody is left in front, returns the member that goes there next: it is to be offered.
+    /// Ends the message's role in its group. If no member is left in front, returns the next one, which must
+    /// be offered.
     #[must_use]
     pub(super) fn leave_group(&mut self, group: &Arc<str>, message: &mut Message) -> Option<MessageId> {
         let was_in_front = message.in_front;
@@ -202,7 +209,7 @@ impl Queues {
         if was_in_front && !self.fronts.contains_key(group) { self.pop_behind(group) } else { None }
     }
 
-    /// Puts a message in front of its group, if it has one and is not there.
+    /// Puts a message in front of its group, if it has one and is not in front yet.
     pub(super) fn step_in_front(&mut self, message: &mut Message) {
         if let Some(group) = message.data.options().group.as_ref().filter(|_| self.with_groups)
             && !message.in_front
@@ -223,20 +230,20 @@ impl Queues {
         }
     }
 
-    /// The place of the first that waits in the group.
+    /// Returns the place of the first member that waits in the group.
     fn first_behind(&self, group: &Arc<str>) -> Option<u64> {
         let ((name, joined), _) = self.behind.range((Arc::clone(group), 0)..).next()?;
         (name == group).then_some(*joined)
     }
 
-    /// Takes out the first that waits in the group.
+    /// Takes out the first member that waits in the group.
     pub(super) fn pop_behind(&mut self, group: &Arc<str>) -> Option<MessageId> {
         let first = self.first_behind(group)?;
         self.behind.remove(&(Arc::clone(group), first))
     }
 
-    /// Any one message that is not leased. Those behind others come first, so that no group has to move up for a member
-    /// that goes next.
+    /// Returns any one message that is not leased. Members that wait behind others are taken first, so that
+    /// no group moves up for a member that is removed next.
     pub(super) fn any_not_leased(&self) -> Option<MessageId> {
         let behind = self.behind.first_key_value().map(|(_, id)| id);
         let ready = || self.ready.first_key_value().map(|(_, id)| id);
@@ -244,7 +251,7 @@ impl Queues {
         behind.or_else(ready).or_else(delayed).or_else(|| self.disabled.first()).copied()
     }
 
-    /// When the next message matures or the next lease ends.
+    /// Returns when the next delay or the next lease ends.
     pub(super) fn next_alarm(&self) -> Option<Instant> {
         let matures = self.delayed.first_key_value().map(|(&(moment, _), _)| moment);
         [matures, self.leased.next_end()].into_iter().flatten().min()

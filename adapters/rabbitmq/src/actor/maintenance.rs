@@ -1,4 +1,4 @@
-//! What a partition's task does besides serving pulls: it declares queues again that somebody has removed, and declares
+//! What a partition's task does besides serving pulls: it declares removed queues again, and declares
 //! dead-letter queues before the server may need them.
 
 use std::time::Instant;
@@ -23,8 +23,8 @@ impl Actor {
         self.serve().await
     }
 
-    /// Declares a queue again that the server does not have. If that fails, its level counts as empty. Returns whether it was a
-    /// queue of this partition.
+    /// Declares a queue that the server does not have any more. If that fails, its level counts as empty.
+    /// Returns whether it was a queue of this partition.
     async fn redeclare(&mut self, error: &Error) -> bool {
         let names = &self.shared.names;
         let is_it = |level: &&u8| {
@@ -43,7 +43,7 @@ impl Actor {
         true
     }
 
-    /// Starts to declare dead-letter queues that may be needed. Nobody waits for that.
+    /// Starts to declare dead-letter queues that may be needed, without waiting for the result.
     pub(super) fn declare_dead_letters(&mut self) {
         let Some(channel) = &mut self.channel else { return };
         let may_dead_letter = std::mem::take(&mut channel.may_dead_letter);

@@ -21,7 +21,7 @@ use crate::error::ERRORS;
 use crate::shared::Shared;
 use crate::token::Tag;
 
-/// Commands that may be queued for the task. Senders wait for room beyond that.
+/// How many commands may be queued for the task. Further senders wait for room.
 pub(crate) const COMMANDS: usize = 1024;
 
 pub(crate) struct Actor {
@@ -37,7 +37,7 @@ pub(crate) struct Actor {
     pub(crate) adaptive_prefetch: AdaptivePrefetch,
     pub(crate) channel: Option<ConsumerChannel>,
     pub(crate) waiting: VecDeque<WaitingPull>,
-    /// Deliveries that are kept while what their settlements store is published.
+    /// Deliveries that are kept until what their settlements store is published.
     kept: HashMap<u64, Received>,
     last_pull: Instant,
     flush_at: Option<Instant>,
@@ -103,7 +103,7 @@ impl Actor {
         self.finish().await;
     }
 
-    /// Takes in everything that is there already, so that it is served together.
+    /// Takes in everything that has arrived already, so that it is served together.
     fn take_in(&mut self) -> Result<()> {
         while let Ok(command) = self.commands.try_recv() {
             self.handle(command)?;
@@ -156,11 +156,11 @@ impl Actor {
                 .collect(),
             None => Vec::new(),
         };
-        // If nobody waits any more, the claim requeues everything.
+        // If the pull is gone, dropping the claim requeues everything.
         let _ = waiting.reply.send(Ok(Claim::new(deliveries, sender)));
     }
 
-    /// The channel is gone, and everything that was held on it.
+    /// Handles the loss of the channel, and of everything that was held on it.
     fn channel_lost(&mut self, error: &Error) {
         tracing::debug!(%error, partition = %self.partition, "a consumer channel was closed");
         if let Some(channel) = self.channel.take() {
@@ -199,13 +199,14 @@ impl Actor {
     }
 }
 
-/// Whether a pull that has got nothing yet can be tried once more. A server that is asked for messages of a queue which another
-/// client is just declaring may end the connection (`INTERNAL_ERROR`, seen on 3.10); a moment later it serves them.
+/// Whether a pull that has received nothing yet can be tried once more. If a server is asked for messages of
+/// a queue that another client is just declaring, it may end the connection (`INTERNAL_ERROR`, seen on 3.10);
+/// a moment later it serves them.
 fn may_pass(error: &Error) -> bool {
     error.kind() == anyqueue::ErrorKind::Unavailable && error.retry() != anyqueue::RetryClass::Never
 }
 
-/// Turns a message into a delivery, which is held from now on.
+/// Turns a message into a delivery, which is held from then on.
 fn hand_over(
     channel: &mut ConsumerChannel,
     partition: &PartitionId,
@@ -226,7 +227,7 @@ fn hand_over(
     delivery
 }
 
-/// The next message of an open channel. Without a channel it waits forever.
+/// Receives the next message of an open channel. Without a channel it waits forever.
 async fn next(channel: &mut Option<ConsumerChannel>) -> Result<()> {
     match channel {
         Some(channel) => channel.next().await,

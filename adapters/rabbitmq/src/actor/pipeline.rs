@@ -1,7 +1,7 @@
 //! Serving pulls in a pipeline, while a partition's only level is known to have enough messages for them.
 //!
-//! Settlements are taken in meanwhile, and each new pull raises the credit before the messages of the previous one have arrived.
-//! So a busy consumer waits for the server's disk once, and not for each pull.
+//! Settlements are processed meanwhile, and each new pull raises the credit before the messages of the
+//! previous one have arrived. So a busy consumer waits for the server's disk once, not once for each pull.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,17 @@ use super::{Actor, at, next};
 use crate::error::ERRORS;
 use crate::serve::MAX_CREDIT;
 
-/// While messages are on their way the pause between two is never this long, unless other consumers got them.
+/// While messages are on their way, the pause between two is never this long, unless other consumers got
+/// them.
 const QUIET: Duration = Duration::from_millis(10);
 /// How long messages that the server counts as ready may take to arrive.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// After this time no further pull joins, so that due timers can run.
+/// After this time no further pull joins, so that timers that are due can run.
 const MAX_RUN: Duration = Duration::from_millis(200);
 
 impl Actor {
-    /// Serves pulls in order, as long as the only level is known to have enough for them. Pulls that could not be served look
-    /// again.
+    /// Serves pulls in order, as long as the only level is known to have enough messages for them. Pulls that
+    /// could not be served look again.
     pub(crate) async fn pipeline(&mut self, level: u8) -> Result<()> {
         if !self.waiting.iter().all(|pull| pull.fresh) {
             return Ok(());
@@ -71,7 +72,8 @@ impl Actor {
             let gone = || ERRORS.error(ErrorKind::Unavailable, "the consumer's channel was closed");
             let channel = self.channel.as_mut().ok_or_else(gone)?;
             if channel.count_may_lag(level) {
-                // Consumers were cancelled: everything they were sent must arrive before other consumers are started.
+                // Consumers were cancelled, so everything they were sent must arrive before other consumers
+                // are started.
                 channel.cancel_and_drain(&[level]).await?;
                 over = true;
             }
@@ -81,7 +83,8 @@ impl Actor {
         }
     }
 
-    /// Promises the next pulls their messages and grants the credit for them. Returns whether further pulls may join later.
+    /// Promises messages to the next pulls and grants the credit for them. Returns whether further pulls may
+    /// join later.
     async fn admit(&mut self, level: u8) -> Result<bool> {
         let mut promised = self.promised();
         let mut open = self.levels.len() == 1;
@@ -103,17 +106,17 @@ impl Actor {
         Ok(open)
     }
 
-    /// Messages that have arrived and that no pull has been given yet.
+    /// How many messages have arrived and were not given to a pull yet.
     fn buffered(&self) -> usize {
         self.channel.as_ref().map_or(0, |channel| channel.buffered.len())
     }
 
-    /// Messages that pulls were promised and have not been given yet.
+    /// How many messages were promised to pulls and not given to them yet.
     fn promised(&self) -> usize {
         self.waiting.iter().filter(|pull| !pull.fresh).map(|pull| pull.max).sum()
     }
 
-    /// Answers the pulls whose messages have all arrived, in order.
+    /// Answers the pulls of which all messages have arrived, in order.
     fn answer_whole(&mut self) -> Result<()> {
         if let Some(channel) = &mut self.channel {
             channel.take_in_order()?;
@@ -131,7 +134,7 @@ impl Actor {
     }
 }
 
-/// The answer to a barrier, if one was sent.
+/// Waits for the answer to a barrier, if one was sent.
 async fn answered(barrier: &mut Option<BoxFuture<'static, Result<usize>>>) -> Result<usize> {
     match barrier {
         Some(barrier) => barrier.await,

@@ -1,4 +1,4 @@
-//! What a partition's task does about the deliveries that are held.
+//! How a partition's task settles the deliveries that are held.
 
 use anyqueue::{MessageId, Result};
 
@@ -8,13 +8,13 @@ use crate::consumer_channel::Received;
 use crate::token::Tag;
 
 impl Actor {
-    /// Whether it is this channel's delivery, held or kept.
+    /// Whether the delivery is of this channel, and is held or kept.
     pub(super) fn owns(&self, id: MessageId, tag: Tag) -> bool {
         let is_it = |kept: &Received| kept.record.message.id() == id;
         self.holds(id, tag) || self.is_of_channel(tag) && self.kept.get(&tag.delivery_tag).is_some_and(is_it)
     }
 
-    /// Whether it is held, and no settlement of it is under way.
+    /// Whether the delivery is held, and is not being settled.
     fn holds(&self, id: MessageId, tag: Tag) -> bool {
         self.channel.as_ref().is_some_and(|channel| {
             let held = channel.held.get(&tag.delivery_tag);
@@ -65,7 +65,8 @@ impl Actor {
         answers
     }
 
-    /// Nobody has these answers, so nobody publishes what the settlements would store.
+    /// Holds deliveries again because the caller is gone, so that nobody publishes what their settlements
+    /// would store.
     pub(super) fn hold_again(&mut self, answers: Vec<Settled>) {
         for answer in answers {
             if let Settled::Kept(tag, _) = answer {

@@ -6,15 +6,15 @@ use anyqueue::Result;
 
 use super::Actor;
 
-/// How long after a pull an acknowledgement may be withheld for the next pull, which then needs no new consumer. An
-/// acknowledgement that is sent earlier costs the consumer; one that was not sent when the process dies makes its message come
-/// again.
+/// How long after a pull an acknowledgement may be withheld for the next pull, which then needs no new
+/// consumer. Sending an acknowledgement earlier costs the consumer. If the process dies before it is sent,
+/// its message comes again.
 const FLUSH_AFTER: Duration = Duration::from_millis(30);
 /// How long unwanted messages and unused credit are kept for the next pull.
 const RELEASE_AFTER: Duration = Duration::from_millis(20);
 /// How often the connection of a waiting pull is checked.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(200);
-/// How long after a broken connection pulls are tried again.
+/// How long after a connection broke pulls are tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 /// How long an idle channel is kept open.
 const CLOSE_AFTER: Duration = Duration::from_mins(1);
@@ -36,7 +36,8 @@ impl Actor {
         let in_a_while = |at: Option<Instant>, wanted: bool, after: Duration| {
             wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
         };
-        // If pulls are rare, acknowledgements do not wait for the next one: then cancelling the consumer costs little.
+        // If pulls are rare, acknowledgements do not wait for the next one, since cancelling the consumer
+        // then costs little.
         self.flush_at = channel.oldest_pending_ack().map(|since| since.min(self.last_pull) + FLUSH_AFTER);
         let release_after =
             if self.prefetch() > 0 { self.adaptive_prefetch.hold_time() } else { RELEASE_AFTER };
@@ -44,7 +45,7 @@ impl Actor {
         self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && channel.is_idle(), CLOSE_AFTER);
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub(crate) async fn run_due_timers(&mut self) -> Result<()> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);

@@ -1,4 +1,4 @@
-//! Acknowledging and requeueing: what the server is told, and when.
+//! Acknowledging and requeueing: what is sent to the server, and when.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -11,25 +11,27 @@ use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions};
 use super::{ConsumerChannel, PendingAck, Received};
 use crate::error::classify;
 
-/// Acknowledgements that a server's channel passes on to a quorum queue without waiting for it.
+/// How many acknowledgements a server's channel passes on to a quorum queue without waiting for it.
 const PASSED_ON: usize = 16;
-/// How often at most the channel is given time to pass on more.
+/// How often the channel is given time to pass on more, at most.
 const ROUNDS: usize = 10;
-/// How long each time.
+/// How much time it is given each time.
 const WHILE: Duration = Duration::from_millis(3);
 
-/// An older acknowledgement has been written, or never will be.
+/// An acknowledgement that is older than this was written, or never will be.
 const WRITTEN: Duration = Duration::from_millis(50);
 
 impl ConsumerChannel {
-    /// Acknowledges a delivery later: soon, or when the freed credit brings a message that a pull has asked for.
+    /// Acknowledges a delivery later: soon, or when the freed credit brings a message that a pull has asked
+    /// for.
     pub(crate) fn ack_later(&mut self, delivery_tag: u64) {
         if let Some(key) = self.unacked.get(&delivery_tag) {
             self.pending_acks.insert(delivery_tag, PendingAck { key: *key, at: Instant::now() });
         }
     }
 
-    /// Sends the acknowledgements that free no credit. With prefetched messages it sends all, once there are many.
+    /// Sends the acknowledgements that free no credit. With prefetched messages it sends all of them, once
+    /// there are many.
     pub(crate) fn flush_free_acks(&mut self) -> Result<()> {
         if self.ready > 0 {
             return if self.pending_acks.len() > self.ready / 4 { self.flush_acks() } else { Ok(()) };
@@ -40,7 +42,7 @@ impl ConsumerChannel {
         self.acknowledge(&free)
     }
 
-    /// Acknowledgements that would free credit of this level.
+    /// Returns the acknowledgements that would free credit of this level.
     pub(super) fn acks_for_level(&self, level: u8) -> Vec<u64> {
         let is_of_level = |pending: &PendingAck| {
             self.subscriptions.get(&pending.key).is_some_and(|subscription| subscription.level == level)
@@ -62,7 +64,8 @@ impl ConsumerChannel {
         self.acknowledge(&rest)
     }
 
-    /// Acknowledges; tags must ascend. Those before the first open delivery go in one frame.
+    /// Acknowledges deliveries, whose tags must be in ascending order. Those before the first open delivery
+    /// go in one frame.
     pub(super) fn acknowledge(&mut self, delivery_tags: &[u64]) -> Result<()> {
         for delivery_tag in delivery_tags {
             self.pending_acks.remove(delivery_tag);
@@ -77,8 +80,9 @@ impl ConsumerChannel {
         single.iter().try_for_each(|delivery_tag| self.ack(*delivery_tag, false))
     }
 
-    /// A server's channel passes on only some acknowledgements at a time to a quorum queue and keeps the others. What it keeps
-    /// when it is closed is lost. So after many it is given time.
+    /// Gives the server time to pass on acknowledgements. A server's channel passes on only some at a time to
+    /// a quorum queue, and loses those that it still has when it is closed. So after many acknowledgements it
+    /// is given time.
     async fn let_acks_through(&self) {
         let rounds = self.acks_sent.div_ceil(PASSED_ON).saturating_sub(1).min(ROUNDS);
         for _ in 0..rounds {
@@ -99,7 +103,7 @@ impl ConsumerChannel {
         }
     }
 
-    /// Requeues messages that nobody has seen.
+    /// Requeues messages that no handler has seen.
     pub(crate) fn requeue_unseen(&mut self, messages: Vec<Received>) -> Result<()> {
         for message in &messages {
             self.unseen.note(message.record.message.id(), message.record.earlier);
@@ -107,7 +111,7 @@ impl ConsumerChannel {
         self.requeue(messages)
     }
 
-    /// A message is settled: its unseen deliveries need not be remembered.
+    /// Forgets the unseen deliveries of a message that is settled.
     pub(crate) fn forget_unseen(&self, id: MessageId) {
         self.unseen.forget(id);
     }
@@ -134,7 +138,7 @@ impl ConsumerChannel {
         Ok(())
     }
 
-    /// The server has been told about this delivery.
+    /// Forgets a delivery that the server has been told about.
     fn forget(&mut self, delivery_tag: u64) {
         let Some(key) = self.unacked.remove(&delivery_tag) else { return };
         if let Some(subscription) = self.subscriptions.get_mut(&key) {
@@ -142,7 +146,7 @@ impl ConsumerChannel {
         }
     }
 
-    /// Sends all that is pending and closes the channel.
+    /// Sends everything that is pending, and closes the channel.
     pub(crate) async fn close(mut self) {
         let buffered = std::mem::take(&mut self.buffered);
         let keys: Vec<u64> = self.subscriptions.keys().copied().collect();
@@ -160,10 +164,12 @@ impl ConsumerChannel {
 }
 
 impl ConsumerChannel {
-    /// Sends all that is pending, has the channel closed, and waits for nothing: the task goes on, in this thread too.
+    /// Sends everything that is pending, and closes the channel without waiting, since the task goes on in
+    /// this thread.
     ///
-    /// It is closed explicitly: if the server did not answer a request for a consumer in time, the client keeps the channel for that
-    /// answer, and the server would send messages on it that nobody receives.
+    /// The close is explicit, because of requests for a consumer that the server did not answer in time: the
+    /// client keeps the channel for the answer, and the server would send messages on it that nobody
+    /// receives.
     pub(crate) fn abandon(mut self) {
         if self.is_alive() {
             let _ = self.flush_acks();
@@ -173,8 +179,8 @@ impl ConsumerChannel {
     }
 }
 
-/// The runtime may end without a call of `close`. What was answered as settled is acknowledged nevertheless, and the client's
-/// thread gets time to write it.
+/// The runtime may end without a call of `close`. Settlements that were answered are acknowledged
+/// nevertheless, and the client's thread gets time to write the acknowledgements.
 impl Drop for ConsumerChannel {
     fn drop(&mut self) {
         if !self.conn.status().connected() {
@@ -186,8 +192,8 @@ impl Drop for ConsumerChannel {
         if self.last_ack_at.is_none_or(|at| at.elapsed() > WRITTEN) {
             return;
         }
-        // The broker confirms the close after it has read the acknowledgements. If nobody can read the confirmation, the wait
-        // must do.
+        // The broker confirms the close after it has read the acknowledgements. If nothing can read the
+        // confirmation any more, the wait has to suffice.
         let until = Instant::now() + WRITTEN;
         let mut closing = pin!(self.channel.close(200, "done".into()));
         let mut answer = None;

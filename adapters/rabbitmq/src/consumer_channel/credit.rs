@@ -14,15 +14,15 @@ use crate::error::{Right, classify};
 use crate::link::within;
 use crate::topology::count;
 
-/// While messages are on their way the pause between two is never this long, unless the machine is busy.
+/// While messages are on their way, the pause between two is never this long, unless the machine is busy.
 const QUIET: Duration = Duration::from_millis(3);
 /// How long messages that the server counts as ready may take to arrive.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// Consumers of one level at a time: when more credit is needed, a further consumer brings it.
+/// The most consumers of one level at a time. If more credit is needed, a further consumer provides it.
 const CONSUMERS: usize = 8;
 
 impl ConsumerChannel {
-    /// Ready messages of each of these levels, as the server counts them.
+    /// Returns the number of ready messages in each of these levels, as counted by the server.
     pub(crate) async fn counts(&mut self, levels: &[u8]) -> Result<Vec<usize>> {
         let queues: Vec<_> = levels.iter().map(|level| self.queue(*level)).collect();
         let counts = join_all(queues.into_iter().map(|queue| count(&self.channel, queue)));
@@ -34,7 +34,7 @@ impl ConsumerChannel {
         Ok(counts)
     }
 
-    /// Takes this many messages off the known backlog. Returns false if it is not known to have so many.
+    /// Takes this many messages off the known backlog. Returns `false` if it is not known to have so many.
     pub(crate) fn take_from_backlog(&mut self, many: usize) -> bool {
         let enough = self.backlog >= many && self.requeued.is_empty();
         if enough {
@@ -48,7 +48,8 @@ impl ConsumerChannel {
         self.requeued.contains(&level)
     }
 
-    /// Grants credit for this many messages of a level, and waits until they have arrived or others have got them.
+    /// Grants credit for this many messages of a level. Waits until they have arrived, or others have got
+    /// them.
     pub(crate) async fn fetch(&mut self, level: u8, many: usize) -> Result<()> {
         let before = self.buffered.len();
         let lagged = self.count_may_lag(level);
@@ -82,13 +83,13 @@ impl ConsumerChannel {
             self.acknowledge(&room)?;
             return self.consume(level, missing - room.len()).await;
         }
-        // One consumer for all of it, in place of many small ones.
+        // One consumer with all the credit replaces many small ones.
         self.cancel(level)?;
         self.consume(level, many).await
     }
 
-    /// Whether the credit can be raised to this many messages while some are on their way. Otherwise consumers would have to be
-    /// cancelled, and the messages they were sent would come in addition.
+    /// Whether the credit can be raised to this many messages while some are on their way. If not, consumers
+    /// would have to be cancelled, and the messages that they were sent would come in addition.
     pub(crate) fn can_add(&self, level: u8, many: usize) -> bool {
         let missing = many.saturating_sub(self.credit(level));
         missing <= self.acks_for_level(level).len() || self.consumers(level) < CONSUMERS
@@ -98,14 +99,15 @@ impl ConsumerChannel {
         self.subscriptions.values().filter(|subscription| subscription.level == level).count()
     }
 
-    /// Asks the queue, then the channel: once the channel answers, every message that the queue had sent before its own answer
-    /// has arrived. Returns how many messages are still ready.
+    /// Queries the queue, then the channel. Once the channel answers, every message that the queue had sent
+    /// before its own answer has arrived. Returns how many messages are still ready.
     pub(crate) fn barrier(&mut self, level: u8) -> impl Future<Output = Result<usize>> + Send + use<> {
         let (queue, prefetch) = (self.queue(level), self.qos_prefetch.unwrap_or(1));
         self.qos_prefetch = Some(prefetch);
         let (channel, limit) = (self.channel.clone(), self.limit);
         let both = async move {
-            // One after the other: a channel answers a request at once, even before messages that the queue has sent it already.
+            // One after the other, since a channel answers a request at once, even before messages that the
+            // queue has already sent it.
             let left = count(&channel, queue).await?;
             let answered = channel.basic_qos(prefetch, BasicQosOptions::default()).await;
             answered.map(|()| left).map_err(classify)
@@ -113,14 +115,15 @@ impl ConsumerChannel {
         async move { within(limit, both).await }
     }
 
-    /// Receives all that the queue has sent so far. Returns how many messages are still ready.
+    /// Receives everything that the queue has sent so far. Returns how many messages are still ready.
     pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
         let left = self.barrier(level).await?;
         self.take_in()?;
         Ok(left)
     }
 
-    /// Makes sure that a level has a consumer with credit. A new one gets as much as `adaptive` allows.
+    /// Makes sure that a level has a consumer with credit. A new one gets as much as `adaptive_prefetch`
+    /// allows.
     pub(crate) async fn ensure_consumer(
         &mut self,
         level: u8,
@@ -129,7 +132,8 @@ impl ConsumerChannel {
         if self.credit(level) == 0 && self.buffered.is_empty() {
             self.flush_acks()?;
         }
-        // All messages of the consumer may be with slow handlers: waiting pulls need another one.
+        // All messages of the consumer may be with slow handlers, in which case waiting pulls need another
+        // consumer.
         if self.credit(level) == 0 && self.buffered.is_empty() {
             self.cancel(level)?;
             self.consume(level, adaptive_prefetch.next_credit()).await
@@ -169,13 +173,13 @@ impl ConsumerChannel {
         Ok(())
     }
 
-    /// Cancels a level's consumers without waiting for the server's confirmation. Held messages stay held, and those on their way
-    /// will arrive.
+    /// Cancels a level's consumers without waiting for the server's confirmation. Held messages stay held,
+    /// and those on their way still arrive.
     pub(crate) fn cancel(&mut self, level: u8) -> Result<()> {
         let of_level = self.subscriptions.iter().filter(|(_, subscription)| subscription.level == level);
         let keys: Vec<u64> = of_level.map(|(key, _)| *key).collect();
         keys.iter().try_for_each(|key| self.cancel_one(*key))?;
-        // Acknowledging these frees no credit any more, so it need not wait.
+        // Acknowledging these deliveries frees no credit any more, so it need not wait.
         if keys.is_empty() { Ok(()) } else { self.flush_free_acks() }
     }
 

@@ -38,7 +38,7 @@ struct Subscription {
     level: u8,
     consumer_tag: String,
     prefetch: usize,
-    /// Messages that it was sent and that were not acknowledged.
+    /// How many messages it was sent that were not acknowledged.
     unacked: usize,
 }
 
@@ -67,35 +67,36 @@ struct PendingAck {
 pub(crate) struct ConsumerChannel {
     pub(crate) conn: Arc<Connection>,
     channel: Channel,
-    /// Unique among all channels.
+    /// Identifies the channel among all channels.
     pub(crate) id: Uuid,
     partition: PartitionId,
     names: Names,
     limit: Duration,
     /// How many messages of each level may be prefetched for later pulls.
     ready: usize,
-    /// By key. A level can have several, whose credit adds up.
+    /// By key. A level can have several subscriptions, whose credit adds up.
     subscriptions: BTreeMap<u64, Subscription>,
     streams: Vec<DeliveryStream>,
     /// Delivery tags that were not acknowledged, each with the key of its consumer.
     unacked: BTreeMap<u64, u64>,
     /// Levels with a message that was redelivered or requeued: under some policies the server dead-letters such messages.
     pub(crate) may_dead_letter: BTreeSet<u8>,
-    /// Counts deliveries that were requeued unseen.
+    /// The memory of deliveries that were requeued unseen.
     unseen: Arc<Unseen>,
-    /// Received, and not yet given to a pull.
+    /// Messages that were received, and not given to a pull yet.
     pub(crate) buffered: Vec<Received>,
-    /// Given to a pull, and not settled.
+    /// Messages that were given to a pull, and are not settled.
     pub(crate) held: HashMap<u64, Received>,
-    /// Acknowledgements to be sent once that brings no unwanted message.
+    /// Acknowledgements to be sent once they bring no unwanted message.
     pending_acks: BTreeMap<u64, PendingAck>,
     /// Levels where a requeued message may be missing from the server's count.
     requeued: BTreeSet<u8>,
-    /// How many messages were ready when the server was last asked, if nobody else took them.
+    /// How many messages were ready when the server was last asked, minus those taken since. Others may have
+    /// taken some.
     backlog: usize,
     qos_prefetch: Option<u16>,
     next_key: u64,
-    /// Acknowledgements sent, and when the last one was.
+    /// How many acknowledgements were sent; the next field is when the last one was.
     acks_sent: usize,
     last_ack_at: Option<Instant>,
 }
@@ -187,7 +188,7 @@ impl ConsumerChannel {
                 Poll::Ready(None) => {
                     let ended = self.streams.swap_remove(index);
                     if self.subscriptions.remove(&ended.key).is_some() {
-                        // The server cancelled it: its queue was removed, or the queue's leader moved.
+                        // The server cancelled it, because its queue was removed or the queue's leader moved.
                         let gone = ERRORS
                             .error(anyqueue::ErrorKind::Unavailable, "the server cancelled the consumer");
                         return Poll::Ready(Err(gone));
@@ -199,7 +200,7 @@ impl ConsumerChannel {
         Poll::Pending
     }
 
-    /// Receives all that is there already.
+    /// Receives everything that has arrived already.
     pub(crate) fn take_in(&mut self) -> Result<()> {
         while let Some(come) = self.next().now_or_never() {
             come?;
@@ -207,10 +208,12 @@ impl ConsumerChannel {
         Ok(())
     }
 
-    /// Receives all that is there already, and sorts it: the highest level first, and within one in the order in which the server sent it.
+    /// Receives everything that has arrived already, and sorts it: the highest level first, and within a
+    /// level in the order in which the server sent it.
     ///
-    /// Messages come through several consumers. One of them can show a message while an earlier one is with another that was looked at a
-    /// moment before; so nothing is handed over before all of them were found empty.
+    /// Messages come through several consumers. One of them can show a message while an earlier message is
+    /// with another consumer that was looked at a moment before. So nothing is handed over before all of them
+    /// were found empty.
     pub(crate) fn take_in_order(&mut self) -> Result<()> {
         self.take_in()?;
         self.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));

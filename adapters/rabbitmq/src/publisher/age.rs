@@ -1,11 +1,11 @@
-//! How old queues are. A quorum queue that is younger than about a second is empty after its only node was killed, with
-//! everything it had confirmed. That was seen on 3.10, where the node had not yet recorded on disk which log belongs to the
-//! queue. So a push returns only once its queue is old enough. In trials queues of 0.3, 0.6 and 0.9 s were lost; those of 1.2 s
-//! and more were kept.
+//! The age of queues. If the only node of a quorum queue is killed while the queue is younger than about a
+//! second, the queue is empty afterwards, although it had confirmed messages. That was seen on 3.10, where
+//! the node had not yet recorded on disk which log belongs to the queue. So a push returns only once its
+//! queue is old enough. In trials queues of 0.3, 0.6 and 0.9 s were lost; those of 1.2 s and more were kept.
 //!
-//! Waiting alone proves nothing: the node must have survived the wait. It has, if the connection that it confirmed on still
-//! answers afterwards. That answer sets a mark, which tells other clients that the queue is old. The mark outlives the queue, so
-//! it is removed before a removed queue is declared again.
+//! Waiting alone proves nothing: the node must have survived the wait. It has if the connection on which it
+//! confirmed still answers afterwards. After that answer a mark is set, which tells other clients that the
+//! queue is old. The mark outlives the queue, so it is removed before a removed queue is declared again.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,10 +25,11 @@ use crate::names::Names;
 use crate::topology::{bind, exists, unbind};
 
 impl Publisher {
-    /// What is known about a queue that is to be declared. `made` is the mark that it got when it was declared.
+    /// Returns what is known about a queue that may have to be declared. `made` is the mark that it got when
+    /// it was declared.
     ///
     /// # Errors
-    /// The server has refused the question, or not answered. Nothing was stored, so it can be asked again.
+    /// If the server refused the question or did not answer. Nothing was stored, so the call can be repeated.
     pub(super) async fn find(
         &self,
         session: &Session,
@@ -43,11 +44,11 @@ impl Publisher {
         while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
             && Instant::now() + POLL_INTERVAL < end
         {
-            // The server has just started, and the queue that takes the questions is not ready.
+            // The server has just started, and the queue for such questions is not ready yet.
             tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&asked, &mut answers, is_refused, end).await;
         }
-        // Without an answer nothing is known. A queue in use could be taken for one that nobody has finished.
+        // Without an answer nothing is known, and a queue in use must not be mistaken for an abandoned one.
         if let Some(error) = answers.iter().filter_map(|answer| answer.as_ref().err()).find(is_unanswered) {
             return Err(error.clone().repeatable());
         }
@@ -77,8 +78,9 @@ impl Publisher {
         self.on(&session.conn, unmarking).await
     }
 
-    /// Has a queue marked for all clients once it is old, whoever waits for that. It is known to the session by this name. Others are
-    /// kept out by the lock until then; if it cannot be marked, the session declares it anew when it is needed again.
+    /// Marks a queue as old for all clients once it is, in a task of its own, so that no caller can cut it off.
+    /// The lock keeps other clients out until then. `known_as` is the name under which the session knows the
+    /// queue; if the mark cannot be set, the session forgets it and declares the queue again when it needs it.
     pub(super) fn grow(
         &self,
         session: &Arc<Session>,
@@ -94,24 +96,25 @@ impl Publisher {
             ended.run_until_cancelled(tokio::time::sleep(age)).await;
             let Some(session) = session.upgrade() else { return };
             if !session.growing.is_current(&queue, &growth) {
-                return; // It was declared anew, which is another growth.
+                return; // It was declared again, which started another growth.
             }
             if within(limit, mark_old(&session, &names, &queue)).await.is_ok() {
                 is_old.send_replace(true);
                 session.growing.end(&queue, &growth);
             } else {
-                // This growth stays, closed, for pushes that have found the queue known and are yet to look whether it is old.
+                // The closed growth stays, for pushes that found the queue known and have yet to check its age.
                 session.forget(&known_as);
             }
             drop(lock);
         });
     }
 
-    /// Waits until these queues are old and marked. That ends: each is marked or given up within `queue_age` and one call.
+    /// Waits until these queues are old and marked. Each is marked or given up within `queue_age` and one call,
+    /// so the wait is bounded.
     ///
     /// # Errors
-    /// The node that confirmed their messages may have died meanwhile, or somebody has removed a queue: confirmed messages may be
-    /// lost.
+    /// If the node that confirmed their messages may have died in the meantime, or somebody has removed a
+    /// queue: confirmed messages may then be lost.
     pub(super) async fn wait_until_old(&self, session: &Session, young: Vec<Growth>) -> Result<()> {
         if young.is_empty() {
             return Ok(());
@@ -123,11 +126,11 @@ impl Publisher {
     }
 }
 
-/// On a channel of its own: others may be waited for on the session's.
+/// Sets the mark, on a channel of its own: the session's channel may be waiting for other clients.
 async fn mark_old(session: &Session, names: &Names, queue: &str) -> Result<()> {
     let channel = session.conn.create_channel().await.map_err(classify)?;
     bind(&channel, names.sink(), names.known(), Names::old(queue)).await?;
-    // What it was for is done, whatever becomes of it.
+    // The mark is set, whether or not the channel closes properly.
     let _ = channel.close(200, "done".into()).await;
     Ok(())
 }

@@ -1,17 +1,19 @@
 //! Only one client at a time declares a queue.
 //!
-//! The server shows a quorum queue to other clients before it runs. A client that consumes from it then loses its connection,
-//! with everything that is held on it (`INTERNAL_ERROR`, seen on 3.10), and messages that fall due for it wait for three minutes.
-//! A client that declares it then is told that it exists, and cannot find out whether it runs. So a client declares a queue only
-//! while it holds a lock, and other clients use the queue only once it has a mark. The lock is an exclusive queue, which ends
+//! The server shows a quorum queue to other clients before it runs. If a client then consumes from it, that
+//! client loses its connection, with everything that is held on it (`INTERNAL_ERROR`, seen on 3.10), and
+//! messages that fall due for the queue wait for three minutes. If a client declares it at that time, it
+//! learns that the queue exists, but not whether it runs. So a client declares a queue only while it holds a
+//! lock, and other clients use the queue only once it has a mark. The lock is an exclusive queue, which ends
 //! with its connection. A queue that was left behind without a mark is given some time.
 //!
-//! A queue that holds messages for a time learns how long only after it runs, and an earlier message stays in it forever, with all
-//! behind it. So nobody may send to it before it is made. The server also brings back a queue whose node died soon after it was
-//! declared, as it does not bring back how long that holds messages (3.10, read in its code and seen). So whoever has made such a
-//! queue keeps the lock until the queue is old and has the mark that says so, and only then others use it. A queue that is neither
-//! old nor locked was left behind by a client that has died. No push to it has returned, so it is removed and made anew, with
-//! whatever it holds.
+//! A queue that holds messages for a certain time learns this time only after it runs. A message that comes
+//! earlier stays in it forever, and so do all behind it. So nobody may send to such a queue before its
+//! declaration is complete. If its node dies soon after the declaration, the server restores the queue, but
+//! not the time (3.10, seen, and read in its code). So the client that declared it keeps the lock until the
+//! queue is old and marked as old, and only then do others use it. A queue that is neither old nor locked was
+//! left behind by a client that died. No push to it has returned, so it is removed, with whatever it holds,
+//! and declared again.
 
 use std::time::Duration;
 
@@ -30,34 +32,35 @@ use crate::link::channel;
 use crate::names::Names;
 use crate::topology::{exists, has_leader, remove};
 
-/// The time between two attempts. Declaring a queue takes some 20 ms, and the server logs each failed attempt.
+/// The time between two attempts. Declaring a queue takes about 20 ms, and the server logs each failed
+/// attempt.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// After this time a queue runs whose client died while declaring it, if it ever does: the server finishes what it has begun. In
-/// trials it took up to 0.7 s on a very busy machine.
+/// If a client died while it was declaring a queue, the queue runs after this time, if it ever does, because
+/// the server finishes what it has begun. In trials it took up to 0.7 s on a very busy machine.
 const UNFINISHED: Duration = Duration::from_secs(2);
 
-/// The same while another client waits for its queue to become old.
+/// The time between two attempts while another client waits for the queue to become old.
 const GROWING_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a queue does.
+/// The purpose of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It keeps messages until somebody takes them.
+    /// It keeps messages until they are pulled.
     Keeps,
-    /// It holds them for a time and hands them on.
+    /// It holds messages for a certain time and passes them on.
     Holds,
 }
 
-/// The lock for declaring a queue. Dropping it unlocks.
+/// The lock for declaring a queue. Dropping it releases the lock.
 pub(super) struct DeclareLock {
     channel: Channel,
     name: LockName,
 }
 
 impl Publisher {
-    /// Waits until a queue is declared, or takes the lock for declaring it here; until then at most. `made` is the mark that it gets
-    /// then. Also returns whether it is old.
+    /// Waits until a queue is declared, or takes the lock for declaring it here; gives up at `until`. `made` is
+    /// the mark that the queue gets once it is declared. Also returns whether it is old.
     pub(super) async fn lock_unless_declared(
         &self,
         session: &Session,
@@ -80,7 +83,7 @@ impl Publisher {
                 locked => Some(locked?),
             };
             if let Some(lock) = lock {
-                // Who had the lock may have made it.
+                // The previous holder of the lock may have declared the queue.
                 let found = self.find(session, control, queue, Some(made.to_owned())).await?;
                 if is_usable(found) {
                     return Ok((None, found == Found::Old || trusted));
@@ -92,7 +95,7 @@ impl Publisher {
         }
     }
 
-    /// With the lock, deals with what another client has left behind.
+    /// Under the lock, cleans up what another client has left behind.
     async fn prepare(
         &self,
         session: &Session,
@@ -110,7 +113,7 @@ impl Publisher {
         if is_there && purpose == Purpose::Holds {
             let looking = async { has_leader(session.control(control).await?, queue.to_owned()).await };
             if !self.on(&session.conn, looking).await? {
-                *control = None; // The server does not read from its channel any more.
+                *control = None; // The server no longer reads from this channel.
                 return Err(without_leader(queue));
             }
             let removing = async { remove(session.control(control).await?, queue.to_owned()).await };
@@ -125,7 +128,7 @@ impl Publisher {
     }
 
     async fn try_lock(&self, session: &Session, queue: &str) -> Result<DeclareLock> {
-        // A channel for each attempt: the server closes it if the attempt fails.
+        // Each attempt uses a new channel, since the server closes it if the attempt fails.
         let name = session.lock(Names::declare_lock(queue)).ok_or_else(|| locked_here(queue))?;
         let lock = DeclareLock { channel: channel(&session.conn, self.limit()).await?, name };
         let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };

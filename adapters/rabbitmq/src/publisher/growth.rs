@@ -1,11 +1,11 @@
-//! Queues that are growing old, and who waits for it.
+//! Queues that are growing old, and those who wait for it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// What is known about a queue that is to be declared.
+/// What is known about a queue that may have to be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
@@ -23,7 +23,7 @@ impl Found {
     }
 }
 
-/// Tells when a queue is old. If it closes before, nobody knows whether the queue is still what it was.
+/// Becomes true when a queue is old. If it closes before that, nobody knows what became of the queue.
 pub(super) type Growth = watch::Receiver<bool>;
 
 /// The queues of a session that are not known to be old.
@@ -39,29 +39,29 @@ impl Growing {
         self.queues().is_empty()
     }
 
-    /// A queue was declared, or declared anew.
+    /// Records that a queue was declared, or declared again.
     pub(super) fn begin(&self, queue: &str, growth: Growth) {
         self.queues().insert(queue.to_owned(), growth);
     }
 
-    /// What tells when this queue is old, if it is not.
+    /// Returns the growth of this queue, if it is not known to be old.
     pub(super) fn of(&self, queue: &str) -> Option<Growth> {
         self.queues().get(queue).cloned()
     }
 
-    /// It is old, unless it was declared anew meanwhile, which is another growth.
+    /// Records that a queue is old, unless it was declared again in the meantime, which started another growth.
     pub(super) fn end(&self, queue: &str, growth: &Growth) {
         if self.is_current(queue, growth) {
             self.queues().remove(queue);
         }
     }
 
-    /// It is old, as another client says.
+    /// Records that a queue is old, as another client has found.
     pub(super) fn forget(&self, queue: &str) {
         self.queues().remove(queue);
     }
 
-    /// Whether this is still the queue's growth.
+    /// Returns whether this is still the queue's growth.
     pub(super) fn is_current(&self, queue: &str, growth: &Growth) -> bool {
         self.queues().get(queue).is_some_and(|current| current.same_channel(growth))
     }

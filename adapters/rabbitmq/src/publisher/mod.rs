@@ -52,7 +52,7 @@ impl Publisher {
         self.config.call_timeout
     }
 
-    /// The session. It is made again after a break, and everything is declared again then.
+    /// Returns the session. After a break a new one is started, in which everything is declared again.
     async fn session(&self) -> Result<Arc<Session>> {
         let mut current = self.session.lock().await;
         let is_usable = |session: &&Arc<Session>| session.is_alive() && self.link.is_current(&session.conn);
@@ -74,7 +74,7 @@ impl Publisher {
         Ok(session)
     }
 
-    /// Connects and declares nothing: the user may lack the permission.
+    /// Connects, but declares nothing, since the user may lack the permission.
     pub(crate) async fn connect(&self) -> Result<()> {
         self.link.connection().await.map(drop)
     }
@@ -97,8 +97,8 @@ impl Publisher {
         })
     }
 
-    /// The queues of a partition. Most have one, so first asks whether there are more: the client logs each message that is
-    /// returned.
+    /// Returns the queues of a partition. Most partitions have one, so this asks first whether there are
+    /// more, because the client logs each message that is returned.
     pub(crate) async fn known(&self, partition: &PartitionId) -> Result<Vec<LevelQueue>> {
         let first =
             self.known_of(vec![LevelQueue::new(partition, 0), LevelQueue::any_above_zero(partition)]).await?;
@@ -117,7 +117,7 @@ impl Publisher {
         let session = self.session().await?;
         let answers = tokio::select! {
             answers = session.publish(&asked, true, Instant::now() + self.limit()) => answers,
-            // A blocked broker answers only after the alarm. The caller has another way.
+            // A blocked broker answers only after the alarm. The caller has an alternative.
             () = session.wait_until_blocked() => return Err(full()),
         };
         let mut known = Vec::new();
@@ -131,7 +131,7 @@ impl Publisher {
         Ok(known)
     }
 
-    /// Whether the broker takes no messages now, because it is out of memory or disk.
+    /// Whether the broker currently accepts no messages, because it is out of memory or disk.
     pub(crate) async fn is_blocked(&self) -> bool {
         self.session.lock().await.as_ref().is_some_and(|session| session.conn.status().blocked())
     }
@@ -147,7 +147,8 @@ impl Publisher {
         self.on(&session.conn, asking).await
     }
 
-    /// Sends a message that no queue gets: only clients that publish learn that the broker is blocked.
+    /// Sends a message that no queue gets, because only clients that publish learn that the broker is
+    /// blocked.
     pub(crate) async fn probe(&self) -> Result<()> {
         let session = self.session().await?;
         let probe = [Publication::of(self.names.known(), "nobody".to_owned(), Vec::new())];

@@ -1,4 +1,4 @@
-//! One message for the broker, and whether the broker confirmed it.
+//! A message for the broker, and whether the broker confirmed it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::error::{ERRORS, uncertain};
 
 const PERSISTENT: u8 = 2;
 
-/// One message for the broker.
+/// A message for the broker.
 #[derive(Clone)]
 pub(crate) struct Publication {
     pub(crate) exchange: String,
@@ -31,12 +31,13 @@ impl Publication {
 /// A message that was passed to the client.
 pub(super) type Sending<'a> = Pin<Box<dyn Future<Output = lapin::Result<PublisherConfirm>> + Send + 'a>>;
 
-/// Waits until the broker confirms, refuses or returns it.
+/// Waits until the broker confirms, refuses or returns the message.
 pub(super) async fn confirmation(sending: Sending<'_>) -> lapin::Result<Confirmation> {
     sending.await?.await
 }
 
-/// Passes a message to the client. Its frames are queued when this returns, so messages keep the order of the calls.
+/// Passes a message to the client. Its frames are queued when this returns, so messages keep the order of the
+/// calls.
 pub(super) fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory: bool) -> Sending<'a> {
     let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
     let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
@@ -52,7 +53,7 @@ pub(super) fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory
     }
 }
 
-/// The result of each message. Returned messages are recognised by their content.
+/// Returns the result for each message. Returned messages are recognised by their content.
 pub(super) fn outcomes(
     confirmed: Vec<Result<Confirmation>>,
     messages: &[Publication],
@@ -63,7 +64,7 @@ pub(super) fn outcomes(
     for answer in confirmed {
         answers.push(match answer {
             Ok(confirmation) => {
-                // An announcement that a closing consumer did not take is no loss.
+                // Nothing is lost if a closing consumer did not take an announcement.
                 let lost = mandatory && confirmation.is_nack();
                 returned.extend(confirmation.take_message());
                 if lost { Err(uncertain(refused())) } else { Ok(()) }
@@ -84,8 +85,9 @@ pub(super) fn outcomes(
     answers
 }
 
-/// The server closes a channel over a message that is too large, and answers for no other message on it. Distinguishes messages
-/// that it had received before, and may have stored, from those that it never looked at. Returns the largest body that it takes.
+/// Classifies the results after the server closed a channel over a message that is too large, so that it
+/// answers for no other message on it. Distinguishes messages that it had received before, and may have
+/// stored, from those that it never looked at. Returns the largest body that it accepts.
 pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result<()>]) -> Option<u64> {
     let is_over =
         |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLarge);
@@ -93,7 +95,7 @@ pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result
     let bytes = |message: &Publication| message.body.len() as u64;
     let failed = || messages.iter().zip(answers.iter()).filter(|(_, answer)| is_over(answer));
     let largest = failed().map(|(message, _)| bytes(message)).max()?;
-    // The last number is the limit.
+    // The last number in the text is the limit.
     let said = told
         .message()
         .rsplit(|c: char| !c.is_ascii_digit())

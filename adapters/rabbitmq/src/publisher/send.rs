@@ -1,4 +1,5 @@
-//! Sending messages: declares what they need, publishes them, and returns once nothing can take them away again.
+//! Sending messages: declares the queues that they need, publishes them, and returns once they are safely
+//! stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::error::uncertain;
 use crate::names::{LevelQueue, Names};
 use crate::topology::{HoldingQueue, bind, declare_delay_stage, declare_due, declare_level_queue, exists};
 
-/// How long a queue for delayed messages is assumed to exist. Nobody learns at once that it was removed, because its messages are
-/// only on their way.
+/// How long a queue for delayed messages is assumed to exist. Its removal is not noticed at once, because its
+/// messages are only passing through.
 const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// An encoded message, its queue, and its delay in steps.
@@ -33,7 +34,8 @@ pub(crate) struct OutgoingMessage {
 }
 
 impl Publisher {
-    /// Publishes to queues, which are declared first if need be. Also returns the queues that were declared.
+    /// Publishes to queues, which are declared first if necessary. Also returns the queues that were
+    /// declared.
     pub(crate) async fn send(&self, messages: Vec<OutgoingMessage>) -> (Vec<Result<()>>, Vec<LevelQueue>) {
         let mut made = Vec::new();
         if messages.is_empty() {
@@ -79,7 +81,7 @@ impl Publisher {
         (answers, made)
     }
 
-    /// Those queues that these messages pass and that are not old: rarely any.
+    /// Returns the queues that these messages pass through and that are not old. There is rarely any.
     fn young(&self, session: &Session, messages: &[OutgoingMessage]) -> Vec<Growth> {
         let (names, mut queues) = (&self.names, BTreeSet::new());
         if !session.growing.is_empty() {
@@ -158,7 +160,7 @@ impl Publisher {
             declare_level_queue(channel, &self.names, self.config.queue_type, level_queue).await
         };
         self.on(&session.conn, declaring).await?;
-        // Announced before anything is published to it, so that no consumer misses it.
+        // Announced before anything is published to it, so that no consumer misses a message.
         let announcement = Publication::of(
             self.names.announcements(),
             String::new(),
@@ -176,7 +178,8 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Declares what a delay of this many steps needs, down to the queue that passes due messages on.
+    /// Declares everything that a delay of this many steps needs, down to the queue that passes due messages
+    /// on.
     async fn ensure_delay(&self, session: &Arc<Session>, steps: u32, level_queue: &LevelQueue) -> Result<()> {
         let due_queue = self.names.due_queue(level_queue);
         let missing: Vec<DelayQueue> = delay_queues::queues_for(steps)
@@ -187,7 +190,7 @@ impl Publisher {
         }
         session.wait_until_unblocked(Instant::now() + self.limit()).await?;
         let (control, names) = (&mut session.holding.lock().await, &self.names);
-        // One time for all of them: another client that makes one is mostly making the others too.
+        // One deadline for all of them: a client that is making one is mostly making the others too.
         let until = tokio::time::Instant::now() + self.limit() + self.config.queue_age;
         if !session.knows(&names.due()) {
             let declaring = async { declare_due(session.control(control).await?, names).await };
@@ -212,7 +215,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Makes sure that a queue exists that holds messages for a time, and that it knows for how long.
+    /// Makes sure that a queue exists that holds messages for a certain time, and that it has learned this
+    /// time.
     async fn ensure_holding(
         &self,
         session: &Arc<Session>,
@@ -222,7 +226,7 @@ impl Publisher {
     ) -> Result<()> {
         let (name, names) = (queue.name(&self.names), &self.names);
         if session.knows(&name) {
-            return Ok(()); // Another task has made it meanwhile, or is waiting until it is old.
+            return Ok(()); // Another task has declared it in the meantime.
         }
         let marks = (name.as_str(), name.as_str());
         let (lock, _) = self.lock_unless_declared(session, control, marks, Purpose::Holds, until).await?;
@@ -231,7 +235,7 @@ impl Publisher {
             let channel = session.control(control).await?;
             queue.declare(channel, names).await?;
             if lock.is_some() && trusted {
-                // Nobody waits until it is old, and it is in use from now on: no other client may take it for abandoned.
+                // It is in use from now on, whatever its age, so no other client may take it for abandoned.
                 bind(channel, names.sink(), names.known(), Names::old(&name)).await?;
             }
             Ok(())
@@ -273,18 +277,20 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes messages and waits until the broker has confirmed each.
+    /// Publishes messages, and waits until the broker has confirmed each of them.
     async fn publish(&self, session: &Arc<Session>, messages: Vec<Publication>) -> Vec<Result<()>> {
         let deadline = Instant::now() + self.limit();
         let mut answers = session.publish(&messages, true, deadline).await;
         if answers.iter().any(|answer| answer.as_ref().is_err_and(is_unsent)) {
-            // One was too large and closed the channel. The limit is known from now on, so this happens once.
+            // One message was too large, and the channel was closed over it. The limit is known from now on,
+            // so this happens only once.
             session.publish_again(&messages, &mut answers, is_unsent, deadline).await;
         }
         while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
             && session.has_just_declared()
         {
-            // Another client is just declaring the queue: the broker knows it, and refuses messages until it runs.
+            // Another client is just declaring the queue. The broker knows it, but refuses messages until it
+            // runs.
             tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&messages, &mut answers, is_refused, deadline).await;
         }

@@ -18,15 +18,15 @@ use super::publication::{Publication, classify_too_large, confirmation, full, ou
 use crate::error::{ERRORS, Right, classify, timed_out, uncertain};
 use crate::names::{LevelQueue, Names};
 
-/// The time between two checks whether the broker takes messages again.
+/// The time between two checks of whether the broker accepts messages again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A queue that was declared earlier than this is running.
 const YOUNG: Duration = Duration::from_secs(5);
 
-/// Concurrent calls that publish. More calls wait for their turn.
+/// The most concurrent calls that publish. Further calls wait for their turn.
 const CHANNELS: usize = 16;
 
-/// The name of a lock, as long as one task of this connection has it.
+/// The name of a lock, held by one task of this connection. Dropping it frees the name.
 pub(super) struct LockName {
     name: String,
     locks: Arc<Mutex<HashSet<String>>>,
@@ -50,21 +50,24 @@ pub(super) struct Session {
     /// Channels that are not in use.
     idle: Mutex<Vec<Channel>>,
     permits: Semaphore,
-    /// What this session has declared (words of queues, names of queues and exchanges), and when it was last seen.
+    /// What this session has declared (words of queues, names of queues and exchanges), and when each was
+    /// last seen.
     declared: Mutex<HashMap<String, Instant>>,
     /// When something was last declared.
     last_declared: Mutex<Instant>,
-    /// The locks that are held on this connection. The server knows which connection has a lock, not which task.
+    /// The locks that are held on this connection. The server knows which connection holds a lock, but not
+    /// which task.
     locks: Arc<Mutex<HashSet<String>>>,
-    /// Queues that are not old enough for a push to return.
+    /// Queues that are not yet old enough for a push to return.
     pub(super) growing: Growing,
-    /// Fires when nobody uses this session any more.
+    /// Cancelled when the session is dropped.
     pub(super) ended: CancellationToken,
-    /// The largest body that the broker takes; known once it has refused one.
+    /// The largest body that the broker accepts. It is known once the broker has refused one.
     max_body_bytes: AtomicU64,
-    /// Its channel is for declarations alone, because a refused one closes the channel.
+    /// The channel for declarations only, because a refused declaration closes the channel.
     pub(super) control: tokio::sync::Mutex<Option<Channel>>,
-    /// The same for queues that hold messages for a time. Other clients may have to be waited for, and meanwhile nothing else is.
+    /// The channel for declaring queues that hold messages for a time. That may have to wait for other clients,
+    /// and holds up nothing else meanwhile.
     pub(super) holding: tokio::sync::Mutex<Option<Channel>>,
 }
 
@@ -103,7 +106,7 @@ impl Session {
         self.declared().contains_key(name)
     }
 
-    /// Whether it was seen within this time.
+    /// Whether the queue or exchange was seen within this time.
     pub(super) fn was_seen(&self, name: &str, within: Duration) -> bool {
         self.declared().get(name).is_some_and(|seen| seen.elapsed() < within)
     }
@@ -112,7 +115,7 @@ impl Session {
         self.declared().insert(name, Instant::now());
     }
 
-    /// Takes a lock's name for one task; `None` if another task has it.
+    /// Takes the name of a lock for one task. Returns `None` if another task has it.
     pub(super) fn lock(&self, name: String) -> Option<LockName> {
         let is_free = self.locks.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
         is_free.then(|| LockName { name, locks: Arc::clone(&self.locks) })
@@ -124,24 +127,24 @@ impl Session {
         self.has_seen(name);
     }
 
-    /// Somebody has removed a queue, or may have: it must be declared again.
+    /// Forgets a queue that somebody has removed, or may have removed, so that it is declared again.
     pub(super) fn forget_queue(&self, names: &Names, level_queue: &LevelQueue) {
         let mut declared = self.declared();
         declared.remove(&level_queue.routing_word());
         declared.remove(&names.due_queue(level_queue));
     }
 
-    /// Somebody has removed it, or may have.
+    /// Forgets a queue that somebody has removed, or may have removed.
     pub(super) fn forget(&self, name: &str) {
         self.declared().remove(name);
     }
 
-    /// The largest body that the broker takes, as far as is known.
+    /// The largest body that the broker accepts, if that is known; otherwise the largest number.
     pub(super) fn max_body_bytes(&self) -> u64 {
         self.max_body_bytes.load(Ordering::Relaxed)
     }
 
-    /// The channel for declarations; opens another if the last one was closed.
+    /// Returns the channel for declarations. Opens another one if the last was closed.
     pub(super) async fn control<'c>(&self, control: &'c mut Option<Channel>) -> Result<&'c Channel> {
         if control.as_ref().is_some_and(|channel| !channel.status().connected()) {
             *control = None;
@@ -181,8 +184,9 @@ impl Session {
         messages.iter().map(answer).collect()
     }
 
-    /// Publishes messages on a channel that no other call uses meanwhile. The client does not tell which call a returned message
-    /// belongs to, so every message that is returned on the channel must be of this one.
+    /// Publishes messages on a channel that no other call uses meanwhile. The client does not say to which
+    /// call a returned message belongs, so every message that is returned on the channel must be of this
+    /// call.
     async fn publish_all(
         &self,
         messages: &[Publication],
@@ -230,7 +234,7 @@ impl Session {
         self.last_declared.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < YOUNG
     }
 
-    /// Publishes those messages again whose error matches.
+    /// Publishes again those messages whose error matches.
     pub(super) async fn publish_again(
         &self,
         messages: &[Publication],
@@ -251,7 +255,7 @@ impl Session {
         }
     }
 
-    /// A channel in confirm mode.
+    /// Returns a channel in confirm mode.
     async fn channel(&self) -> Result<Channel> {
         loop {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -266,14 +270,14 @@ impl Session {
         Ok(channel)
     }
 
-    /// Waits until the broker takes no messages.
+    /// Waits until the broker accepts no messages.
     pub(super) async fn wait_until_blocked(&self) {
         while !self.conn.status().blocked() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until the broker takes messages.
+    /// Waits until the broker accepts messages.
     pub(super) async fn wait_until_unblocked(&self, deadline: Instant) -> Result<()> {
         while self.conn.status().blocked() {
             if Instant::now() + POLL_INTERVAL > deadline {

@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_admin.trace", [ContentIntact], trace).kills(&[Fault::SharedDelivery]),
 ];
 
-/// Waits until the counts are these, at most as long as they may be stale.
+/// Waits until the counts are these, at most for as long as counts may be out of date.
 async fn counted(c: &Context, queue: &Queue, p: &PartitionId, due: Counts) -> CaseResult {
     let deadline = Instant::now() + c.capabilities().inspect.staleness + c.timing().slack;
     loop {
@@ -54,7 +54,7 @@ async fn counted(c: &Context, queue: &Queue, p: &PartitionId, due: Counts) -> Ca
     }
 }
 
-/// Counts by state, through another client than the one at work.
+/// Counts by state, seen through another client than the one that works.
 async fn counts(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     counted(c, &other, &p, Counts::known(0, 0, 0, 0)).await?;
@@ -71,7 +71,7 @@ async fn counts(c: &Context) -> CaseResult {
     counted(c, &other, &dead, Counts::known(4, 0, 0, 1)).await
 }
 
-/// Names come in order, in pages, live ones only.
+/// Names come in order, in pages, and only live ones.
 async fn partitions(c: &Context) -> CaseResult {
     let queue = c.queue()?;
     let names = ["b", "A", "a.1", "a-1", "z_9"];
@@ -102,7 +102,7 @@ async fn partitions(c: &Context) -> CaseResult {
     c.equal(Clause::Inspection, &[], "the partitions", &due, &seen)
 }
 
-/// Pages show each message once with its state, and neither lease nor count.
+/// Pages show each message once with its state, and neither lease nor count a delivery.
 async fn browse(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(7, |_, task| task)).await?;
@@ -131,7 +131,7 @@ async fn browse(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// Deletion by id answers per id; what is held is left alone.
+/// Deletion by id returns an outcome per id; held messages are left alone.
 async fn delete(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
@@ -149,7 +149,7 @@ async fn delete(c: &Context) -> CaseResult {
     c.same_ids(Clause::Deletion, "what was not deleted", left, &c.drain(&queue, &p, c.timing().slack).await?)
 }
 
-/// A filter deletes what it accepts, and leaves what it refuses and what is held.
+/// A filter deletes the messages that it accepts, and leaves those that it refuses and those that are held.
 async fn delete_where(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c
@@ -179,7 +179,7 @@ async fn delete_where(c: &Context) -> CaseResult {
     )
 }
 
-/// A limit bounds one step; `next` goes on where it stopped, until all was looked at once.
+/// A limit bounds one step; `next` continues where it stopped, until all messages were looked at once.
 async fn delete_where_in_steps(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent =
@@ -216,7 +216,7 @@ async fn delete_where_in_steps(c: &Context) -> CaseResult {
     )
 }
 
-/// A purge returns how many, in steps of any number, and leaves what is held and other partitions.
+/// A purge returns how many it deleted, in steps of any size, and leaves held messages and other partitions.
 async fn purge(c: &Context) -> CaseResult {
     let (p, near, queue) = (c.partition("work")?, c.partition("work2")?, c.queue()?);
     let count = anyqueue::MAX_PAGE + 3;
@@ -242,7 +242,8 @@ async fn purge(c: &Context) -> CaseResult {
     )
 }
 
-/// A paused partition delivers nothing to anybody; push and settle go on; a resume wakes those who wait.
+/// A paused partition delivers nothing to anybody; pushes and settlements go on; a resume wakes waiting
+/// pulls.
 async fn pause(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     c.store(&queue, &p, vec![c.message()]).await?;
@@ -284,7 +285,7 @@ async fn pause(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// The trace that is current at push is in the delivered headers, unless the message bears its own.
+/// The trace that is current during the push is in the delivered headers, unless the message has its own.
 async fn trace(c: &Context) -> CaseResult {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     const OWN: &str = "00-11111111111111111111111111111111-2222222222222222-00";

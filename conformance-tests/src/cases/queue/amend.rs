@@ -1,4 +1,4 @@
-//! Amendments and urgency through the portable queue: what is refused, what is split, and what is told.
+//! Amendments and urgency through the portable queue: what is refused, what is split, and what is returned.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn amend(
     Ok(answers)
 }
 
-/// Amends; these must be the outcomes.
+/// Amends, and checks the outcomes.
 async fn amends(
     c: &Context,
     queue: &Queue,
@@ -92,7 +92,7 @@ fn all(ids: &[MessageId], outcome: AmendOutcome) -> Vec<(MessageId, AmendOutcome
     ids.iter().map(|id| (*id, outcome)).collect()
 }
 
-/// Each id is told what it met.
+/// Each id gets the outcome for what was found.
 async fn outcomes(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let dead = c.store(&queue, &p, vec![c.message()]).await?;
@@ -116,7 +116,7 @@ async fn outcomes(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// A delivery tells the new priority and the new group.
+/// A delivery shows the new priority and the new group.
 async fn shown(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let ids = c.store(&queue, &p, vec![c.message().with_group("old")]).await?;
@@ -153,7 +153,7 @@ async fn more_than_a_page(c: &Context) -> CaseResult {
     c.same_ids(Clause::Amendments, "all of them", &ids, &drained)
 }
 
-/// What is to be due at a time of day waits until then; the past is at once.
+/// A message that is made due at a time of day waits until then; a past time means at once.
 async fn time_of_day(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let ids = c.store(&queue, &p, c.messages(2, |_, message| message.with_delay(t.delay * 40))).await?;
@@ -173,7 +173,7 @@ async fn time_of_day(c: &Context) -> CaseResult {
     c.processed(&queue, &mut second).await
 }
 
-/// What cannot be done is refused, and changes nothing.
+/// An amendment that is impossible is refused, and changes nothing.
 async fn refused(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let declared = c.capabilities();
@@ -204,7 +204,7 @@ async fn refused(c: &Context) -> CaseResult {
     unchanged(c, &queue, &p, &ids).await
 }
 
-/// They are there, as they were pushed.
+/// The messages are there, as they were pushed.
 async fn unchanged(c: &Context, queue: &Queue, p: &PartitionId, ids: &[MessageId]) -> CaseResult {
     let mut got = c.hold(queue, p, ids.len()).await?;
     c.same_order(Clause::Amendments, "all as they were", ids, &handler_ids(&got))?;
@@ -221,7 +221,7 @@ fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {
     c.ok(Clause::Unsupported, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
 }
 
-/// Where amendment is not declared it is refused, and nothing is changed.
+/// If amendment is not declared, it is refused, and nothing is changed.
 async fn undeclared(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = over(c, &Altered::new(c.client().storage(), |declared| declared.amend = false))?;
@@ -231,7 +231,7 @@ async fn undeclared(c: &Context) -> CaseResult {
     unchanged(c, &queue, &p, &ids).await
 }
 
-/// What a push could not have either is refused, and nothing is changed.
+/// An amendment to an option that a push could not have either is refused, and nothing is changed.
 async fn undeclared_options(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| {
@@ -252,7 +252,7 @@ async fn undeclared_options(c: &Context) -> CaseResult {
     unchanged(c, &queue, &p, &ids).await
 }
 
-/// A stream gives nothing of what is disabled, and what is enabled as soon as it is.
+/// A stream returns no disabled messages, and enabled ones as soon as they are enabled.
 async fn streams(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let ids = c.store(&queue, &p, c.messages(3, |_, message| message)).await?;
@@ -273,7 +273,7 @@ async fn streams(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// What expires while it is disabled is not handed out when it is enabled.
+/// A message that expires while it is disabled is not delivered when it is enabled.
 async fn expired(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let expires = c.message().with_time_to_live(t.delay);
@@ -288,7 +288,7 @@ async fn expired(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// An amendment whose future is dropped is done or not; if it answered it is done.
+/// An amendment whose future is dropped is done or not; if it answered, it is done.
 async fn dropped_future(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     for steps in 1..c.size(8, 24) {
@@ -298,7 +298,8 @@ async fn dropped_future(c: &Context) -> CaseResult {
             let what = "nothing, as it is disabled";
             c.client().nothing(&p, Duration::ZERO, Clause::Amendments, what).await?;
         }
-        // One that was cut off may still come: then it is disabled, and enabled by the next look.
+        // An amendment that was cut off may still arrive: then the message is disabled, and the next check
+        // enables it.
         let begun = Instant::now();
         let mut got = Vec::new();
         while got.is_empty() {
@@ -313,7 +314,8 @@ async fn dropped_future(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// From its moment on it comes first, as a time of day and as a duration, and tells the priority with which it was pushed.
+/// From its moment on, given as a time of day or as a duration, the message comes first, and shows the
+/// priority with which it was pushed.
 async fn lifts(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let lower = c.store(&queue, &p, vec![c.message()]).await?;
@@ -329,7 +331,7 @@ async fn lifts(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// Where urgency is not declared it is refused, and nothing is stored.
+/// If urgency is not declared, it is refused, and nothing is stored.
 async fn urgency_undeclared(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = over(c, &Altered::new(c.client().storage(), |declared| declared.urgent_after = false))?;

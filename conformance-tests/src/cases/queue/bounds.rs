@@ -1,4 +1,5 @@
-//! The ends of what a queue can be told: nothing, one, and the most that the type holds. Each works, or is refused with what to do.
+//! The limits of what a queue can be given: nothing, one, and the largest value of the type. Each works, or
+//! is refused with advice.
 
 use std::time::{Duration, SystemTime};
 
@@ -31,10 +32,10 @@ pub(super) const CASES: &[Case] = &[
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// One way to set up a queue, and what it is called.
+/// One way to configure a queue, and its name.
 type SetUp = (&'static str, fn(QueueBuilder, &Context) -> QueueBuilder);
 
-/// The ends of each option of a queue.
+/// The limits of each option of a queue.
 const SET_UPS: &[SetUp] = &[
     ("max_held(1)", |builder, _| builder.max_held(1)),
     ("max_held(usize::MAX)", |builder, _| builder.max_held(usize::MAX)),
@@ -56,14 +57,14 @@ const SET_UPS: &[SetUp] = &[
     }),
 ];
 
-/// A queue at any end of its options does what every queue does.
+/// A queue at any limit of its options does what every queue does.
 async fn builders(c: &Context) -> CaseResult {
     for (index, (what, set_up)) in SET_UPS.iter().enumerate() {
         c.client().note(*what);
         let p = c.partition(&format!("work{index}"))?;
         let queue = c.queue_over(c.client(), |builder| set_up(builder, c))?;
         let mut sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
-        // The most of all: what the queue may hold bounds it.
+        // The largest possible number: it is bounded by what the queue may hold.
         let mut held =
             c.ok(Clause::PullBounds, what, queue.pull(&p).max(usize::MAX).wait(c.timing().soon).await)?;
         c.check(Clause::PullBounds, &sent, !held.is_empty(), format!("deliveries with {what}"), "none")?;
@@ -86,7 +87,7 @@ async fn builders(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Pulls of the most and for the longest, of what is ready and of what comes.
+/// Pulls of the largest size and for the longest time, for messages that are ready and for those that come.
 async fn pulls(c: &Context) -> CaseResult {
     let (p, queue, pusher) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(12, |_, task| task)).await?;
@@ -114,7 +115,7 @@ async fn pulls(c: &Context) -> CaseResult {
     c.processed(&queue, &mut woken).await
 }
 
-/// Messages at the ends of what is allowed, and what is beyond them: `None` for those that are stored.
+/// Returns messages at the limits of what is allowed and beyond them, with `None` for those that are stored.
 fn tried(c: &Context) -> Vec<(&'static str, MessageData, Option<ErrorKind>)> {
     let (declared, kind) = (c.capabilities(), Some(ErrorKind::InvalidInput));
     let [most, beyond] = [MAX_KEY_BYTES, MAX_KEY_BYTES + 1].map(|bytes| "k".repeat(bytes));
@@ -179,7 +180,7 @@ async fn messages(c: &Context) -> CaseResult {
     gone_at_once(c, &queue, &p).await
 }
 
-/// What expires at once, or has long, is stored and never handed out.
+/// A message that expires at once, or expired long ago, is stored and never delivered.
 async fn gone_at_once(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     let past = c.message().with_expires_at(SystemTime::UNIX_EPOCH);
     c.store(queue, p, vec![c.message().with_time_to_live(Duration::ZERO), past]).await?;
@@ -187,7 +188,7 @@ async fn gone_at_once(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult
     c.equal(Clause::Expiry, &[], "deliveries of what has expired", &Vec::new(), &handler_ids(&none))
 }
 
-/// Pages of none, one and all.
+/// Pages of no message, of one, and of all.
 async fn pages(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let mut sent = c.store(&queue, &p, c.messages(4, |_, task| task)).await?;

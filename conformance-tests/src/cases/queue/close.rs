@@ -80,7 +80,7 @@ async fn inspection_after_close(c: &Context, queue: &Queue, p: &PartitionId) -> 
     Ok(())
 }
 
-/// What is held at `close` comes back at once; its handlers learn that they lost it.
+/// Messages that are held at `close` come back at once; their handlers learn that they lost them.
 async fn gives_back(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.fresh_queue().await?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(20, |_, task| task)).await?;
@@ -101,7 +101,7 @@ async fn gives_back(c: &Context) -> CaseResult {
     c.processed(&other, &mut back).await
 }
 
-/// `close` wakes those who wait, and does not wait for their waits.
+/// `close` wakes waiting pulls, and does not wait for the ends of their waits.
 async fn wakes(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     let (waits, t) = (c.timing().soon * 10, c.timing());
@@ -122,7 +122,7 @@ async fn wakes(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Closing it ten times at once, and once more, is as good as once.
+/// Closing it ten times at once, and once more, is the same as closing it once.
 pub(super) async fn ten_at_once(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
@@ -137,7 +137,7 @@ pub(super) async fn ten_at_once(c: &Context) -> CaseResult {
     c.same_ids(Clause::Close, "what was stored", &sent, &c.drain(&c.queue()?, &p, c.timing().slack).await?)
 }
 
-/// Settlements that were asked for before `close` are carried through.
+/// Settlements that were requested before `close` are carried through.
 async fn finishes_settlements(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     c.store(&queue, &p, c.messages(50, |_, task| task)).await?;

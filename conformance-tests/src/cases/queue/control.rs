@@ -1,4 +1,5 @@
-//! The control store through the portable queue: limits, times in whole milliseconds, and changes whose answers are lost.
+//! The control store through the portable queue: limits, times in whole milliseconds, and changes whose
+//! answers are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
 
 const NEEDS: &[Need] = &[Need::Control];
 
-/// Nothing here is so large.
+/// More than any of these cases has.
 const MANY: usize = 1000;
 
 fn store(c: &Context, queue: &Queue) -> CaseResult<ControlStore> {
@@ -57,7 +58,7 @@ fn key(text: &str) -> CaseResult<Key> {
     Key::new(text).map_err(|error| Stop::Inconclusive(error.to_string()))
 }
 
-/// Makes a change that must be done.
+/// Makes a change that must succeed.
 async fn done(c: &Context, store: &ControlStore, change: Change) -> CaseResult {
     let applied = c.ok(Clause::EntryCompared, "a change", store.apply(change).await)?.value;
     c.check(Clause::EntryCompared, &[], applied.is_done(), "Done", format!("{applied:?}"))
@@ -126,7 +127,8 @@ async fn counter(c: &Context) -> CaseResult {
     c.equal(Clause::EntryCompared, &[], "the count:", &count, &counted)
 }
 
-/// What is too large, or too many, is refused before anything is changed; what is just not is taken.
+/// Anything too large, or too many, is refused before anything is changed; values just within the limits are
+/// accepted.
 async fn limits(c: &Context) -> CaseResult {
     let (store, name) = (store(c, &c.queue()?)?, key("limits")?);
     let put = |bytes: usize| Change::put(name.clone(), Expect::Any, vec![7; bytes]);
@@ -144,7 +146,7 @@ async fn limits(c: &Context) -> CaseResult {
     c.equal(Clause::EntryKept, &[], "the largest value:", &largest, &size(value(c, &store, &name).await?))
 }
 
-/// A time to live is rounded up to whole milliseconds, and one beyond all clocks is for good.
+/// A time to live is rounded up to whole milliseconds, and one beyond all clocks means forever.
 async fn whole_milliseconds(c: &Context) -> CaseResult {
     let (store, name) = (store(c, &c.queue()?)?, key("times")?);
     let minute = Duration::from_mins(1);
@@ -168,7 +170,7 @@ async fn whole_milliseconds(c: &Context) -> CaseResult {
     c.equal(Clause::EntryLapses, &[], "the end of what is kept for good:", &Some(None), &end)
 }
 
-/// A queue on a backend that declares no control store has none; and the other queues' entries are as they were.
+/// A queue on a backend that declares no control store has none; and the other queues' entries are unchanged.
 async fn undeclared(c: &Context) -> CaseResult {
     let (own, name) = (store(c, &c.queue()?)?, key("undeclared")?);
     done(c, &own, Change::put(name.clone(), Expect::Absent, "1")).await?;
@@ -192,7 +194,8 @@ async fn read_again(c: &Context, store: &ControlStore, name: &Key) -> CaseResult
     }
 }
 
-/// Changes on connections that break before they arrive or before they are answered: what is told as done is done once.
+/// Changes on connections that break before they arrive or before they are answered: a change that was
+/// reported as done is done once.
 async fn cut(c: &Context) -> CaseResult {
     let queue = c.queue_over(c.client(), |builder| builder)?;
     let (store, name) = (store(c, &queue)?, key("counter")?);

@@ -1,6 +1,7 @@
-//! Several at once of whatever waits for room in one queue, or does the same through it: each gets its turn, and no room is lost.
+//! Several callers at once that wait for room in one queue, or do the same through it: each gets its turn,
+//! and no room is lost.
 //!
-//! They run a second time on a runtime of one thread.
+//! These cases run a second time on a single-threaded runtime.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -58,24 +59,24 @@ pub(super) const CASES: &[Case] = &[
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// What a queue may hold in all.
+/// How much a queue may hold in all.
 const SLOTS: usize = 2;
 
-/// Those who wait for slots of one queue, and what they get.
+/// Pulls that wait for slots of one queue, and what they get.
 struct Line {
     waiting: Vec<JoinHandle<()>>,
     got: mpsc::Receiver<Result<Vec<Delivery>>>,
 }
 
 impl Line {
-    /// So many pulls, all of which wait.
+    /// Starts this many pulls, all of which wait.
     async fn form(c: &Context, queue: &Queue, p: &PartitionId, pulls: usize) -> Self {
         let (say, got) = mpsc::channel(pulls);
         let wait = c.timing().soon * 5;
         let pull = |_| {
             let (pull, say) = (queue.pull(p).max(10).wait(wait).into_future(), say.clone());
             tokio::spawn(async move {
-                // The case has ended before, if nobody listens.
+                // If nobody listens, the case has already ended.
                 let _ = say.send(pull.await).await;
             })
         };
@@ -84,14 +85,14 @@ impl Line {
         Self { waiting, got }
     }
 
-    /// One in the middle gives up.
+    /// Drops one pull in the middle.
     async fn one_leaves(&mut self) {
         let leaving = self.waiting.remove(self.waiting.len() / 2);
         leaving.abort();
         let _ = leaving.await;
     }
 
-    /// What one of them gets, which must be soon; whose turn it is, is unspecified.
+    /// Returns what one of them gets, which must be soon; it is unspecified whose turn it is.
     async fn next(&mut self, c: &Context) -> CaseResult<Vec<Delivery>> {
         let soon = c.timing().soon;
         let told = "one of the pulls that wait for a slot to get the one that was freed";
@@ -111,14 +112,14 @@ impl Line {
     }
 }
 
-/// Frees the slot of the first of them.
+/// Frees the slot of the first delivery.
 async fn free_one(c: &Context, held: &mut Vec<Delivery>) -> CaseResult {
     let mut first = held.remove(0);
     c.settle(&mut first, Status::Processed).await
 }
 
-/// Pulls that wait for the slots of one queue get them in turn, one that gives up leaves its turn to the next, and in the end all slots
-/// are there.
+/// Pulls that wait for the slots of one queue get them in turn, one that gives up leaves its turn to the
+/// next, and in the end all slots are there.
 async fn pulls_share_slots(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_over(c.client(), |builder| builder.max_held(SLOTS))?;
@@ -153,13 +154,13 @@ async fn pulls_share_slots(c: &Context) -> CaseResult {
     c.same_ids(Clause::NoPrefetch, "every message, once", &sent, &seen)
 }
 
-/// Who consumes of the queue that several share.
+/// How many consumers share the queue.
 const CONSUMERS: usize = 4;
-/// What each of them gets at least, of what would be fifteen if all got the same.
+/// How many messages each of them gets at least; if all got the same, each would get fifteen.
 const SHARE: usize = 3;
 const MESSAGES: usize = 60;
 
-/// What the consumers got, and when somebody got something last.
+/// What the consumers got, and when one of them last got something.
 struct Progress {
     seen: Vec<Vec<MessageId>>,
     last: Instant,
@@ -224,7 +225,7 @@ const WORK: Duration = Duration::from_millis(1);
 /// How long a consumer waits before it looks whether all is done.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Whether there is more to come, which then must come soon.
+/// Returns whether there is more to come, which then must come soon.
 fn goes_on(c: &Context, progress: &Mutex<Progress>) -> CaseResult<bool> {
     let Ok(progress) = progress.lock() else { return Ok(false) };
     if progress.is_done() {
@@ -238,7 +239,8 @@ fn goes_on(c: &Context, progress: &Mutex<Progress>) -> CaseResult<bool> {
 
 async fn done(c: &Context, progress: &Mutex<Progress>, index: usize, mut handler: Delivery) -> CaseResult {
     c.whole(&handler)?;
-    // The work, meanwhile others have their turn: a memory backend that is asked without a pause leaves them none.
+    // The work, during which others get their turn: a memory backend that is asked without a pause leaves
+    // them none.
     tokio::time::sleep(WORK).await;
     c.settle(&mut handler, Status::Processed).await?;
     let id = handler.id();
@@ -250,13 +252,13 @@ async fn done(c: &Context, progress: &Mutex<Progress>, index: usize, mut handler
     Ok(())
 }
 
-/// The room for what is being pushed, and what each of its pushers needs of it.
+/// The room for messages that are being pushed, and how much of it each pusher needs.
 const ROOM: usize = 4096;
 const NEEDED: usize = ROOM / 3;
 const PUSHERS: usize = 16;
 
-/// Pushers that wait for the room of one queue get it in turn, those who give up leave it to the others, and in the end all of it is
-/// there.
+/// Pushers that wait for the room of one queue get it in turn, those that give up leave it to the others, and
+/// in the end all of it is there.
 async fn pushers_share_room(c: &Context) -> CaseResult {
     let (p, client) = (c.partition("work")?, c.fresh().await?);
     let queue = c.queue_over(&client, |builder| builder.push_buffer_bytes(ROOM))?;
@@ -266,7 +268,7 @@ async fn pushers_share_room(c: &Context) -> CaseResult {
         let push = queue.push(&p, message.clone());
         let soon = c.timing().soon * 3;
         async move {
-            // Every fourth gives up, each a step later.
+            // Every fourth gives up, each one step later.
             if index % 4 == 1 {
                 polled(1 + index / 4, push).await
             } else {
@@ -307,12 +309,12 @@ async fn pushers_share_room(c: &Context) -> CaseResult {
     stored.push(whole.id());
     c.ok(Clause::Close, "close", queue.close().await)?;
     let mut got = c.drain(&c.queue()?, &p, c.timing().slack).await?;
-    // Those who gave up may have been stored or not.
+    // The messages of those that gave up may have been stored or not.
     got.retain(|id| stored.contains(id) || !messages.iter().any(|message| message.id() == *id));
     c.same_ids(Clause::Stored, "what was answered as stored", &stored, &got)
 }
 
-/// Of those who push one key through two queues at once one stores its message; all are answered.
+/// If several clients push one key through two queues at once, one stores its message; all are answered.
 async fn pushers_of_one_key(c: &Context) -> CaseResult {
     let (p, queues) = (c.partition("work")?, [c.queue()?, c.fresh_queue().await?]);
     let pushes = queues.iter().cycle().take(PUSHERS).map(|queue| {
@@ -343,7 +345,8 @@ async fn pushers_of_one_key(c: &Context) -> CaseResult {
     c.same_ids(Clause::Deduplication, "the one message", &stored, &got)
 }
 
-/// Several redrives at once, of two queues: each of them ends, and each dead letter is put back by one of them.
+/// Several redrives at once, of two queues: each of them ends, and each dead letter is put back by one of
+/// them.
 async fn redrives(c: &Context) -> CaseResult {
     const DEAD: usize = 30;
     let (p, queues) = (c.partition("work")?, [c.queue()?, c.fresh_queue().await?]);
@@ -376,7 +379,8 @@ fn late(longest: Duration) -> anyqueue::Error {
     anyqueue::Error::new(anyqueue::ErrorKind::TimedOut, format!("not ended after {longest:?}"))
 }
 
-/// Pulls that wait, for slots or for messages, take no processor time: also after a slot has gone from one to another.
+/// Pulls that wait, for slots or for messages, take no processor time, even after a slot has passed from one
+/// to another.
 async fn idle(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_over(c.client(), |builder| builder.max_held(SLOTS))?;
@@ -387,7 +391,7 @@ async fn idle(c: &Context) -> CaseResult {
     free_one(c, &mut held).await?;
     held.extend(line.next(c).await?);
     c.thread_is_idle(Clause::Resources, "the others go on waiting").await?;
-    // The next has a slot, and waits for a message.
+    // The next pull has a slot, and waits for a message.
     free_one(c, &mut held).await?;
     c.thread_is_idle(Clause::Resources, "one waits for a message and one for a slot").await?;
     for _ in 0..2 {

@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::Groups]),
 ];
 
-/// Pushes `n` messages and lets them die; answers their ids.
+/// Pushes `n` messages and lets them die; returns their ids.
 async fn dead(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResult<Vec<MessageId>> {
     let sent =
         c.store(queue, p, c.messages(n, |index, task| task.with_header("number", index.to_string()))).await?;
@@ -58,7 +58,7 @@ async fn dead(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResu
     Ok(sent)
 }
 
-/// All that is there, held: the caller judges and settles it.
+/// Takes and holds everything that is there: the caller judges and settles it.
 async fn all(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
     let held = if n == 0 { Vec::new() } else { c.hold(queue, p, n).await? };
     c.client().nothing(p, c.timing().slack, Clause::DeadLetters, "no further message").await?;
@@ -70,7 +70,8 @@ async fn list(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult<Vec<Dea
     c.ok(Clause::DeadLetters, "list", letters.list(Page::of(100)).await)
 }
 
-/// A dead letter keeps its bytes and headers, and says why, when and after how many deliveries and attempts it died.
+/// A dead letter keeps its bytes and headers, and says why, when, and after how many deliveries and attempts
+/// it died.
 async fn poisonous(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let task = c.message().with_header("Mine", " kept ").with_task_id("t").with_session_id("s");
@@ -105,7 +106,7 @@ async fn poisonous(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::DeadLetters, "nothing in the live partition").await
 }
 
-/// A reason of any length and text is kept up to its limit, and kills nothing but the message.
+/// A reason of any length and text is kept up to its limit, and affects nothing else.
 async fn long_reason(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     for reason in ["ä".repeat(MAX_REASON_BYTES), String::new(), "a\0b\nc\r\n".to_owned()] {
@@ -187,7 +188,7 @@ async fn redrive(c: &Context) -> CaseResult {
     c.client().nothing(&p.dead_letters(), c.timing().slack, Clause::DeadLetters, "no dead letter left").await
 }
 
-/// A filter sees the reason; what it refuses stays, and is there at once.
+/// A filter sees the reason; messages that it refuses stay, and are available at once.
 async fn redrive_filter(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = dead(c, &queue, &p, 6).await?;
@@ -211,7 +212,7 @@ async fn redrive_filter(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// A filter that refuses all ends all the same, and leaves all.
+/// A redrive whose filter refuses everything still ends, and leaves everything.
 async fn redrive_refuses_all(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = dead(c, &queue, &p, 25).await?;
@@ -230,7 +231,7 @@ async fn redrive_refuses_all(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::DeadLetters, "nothing put back").await
 }
 
-/// So does one where the queue may hold fewer than are refused.
+/// So does one on a queue that may hold fewer messages than are refused.
 async fn redrive_refuses_beyond_room(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue()?;
@@ -256,7 +257,7 @@ async fn redrive_refuses_beyond_room(c: &Context) -> CaseResult {
     c.equal(Clause::Deletion, &sent, "the number purged", &12, &purged)
 }
 
-/// `limit` bounds how many are put back, and says that there are more.
+/// `limit` bounds how many are put back, and the result says that there are more.
 async fn redrive_limit(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = dead(c, &queue, &p, 5).await?;
@@ -272,7 +273,7 @@ async fn redrive_limit(c: &Context) -> CaseResult {
     c.same_ids(Clause::DeadLetters, "each, once", &sent, &seen)
 }
 
-/// They can be put into another partition.
+/// Dead letters can be put into another partition.
 async fn redrive_elsewhere(c: &Context) -> CaseResult {
     let (p, to, queue) = (c.partition("work")?, c.partition("repair")?, c.queue()?);
     let sent = dead(c, &queue, &p, 3).await?;
@@ -287,7 +288,7 @@ async fn redrive_elsewhere(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::PartitionsApart, "nothing where they came from").await
 }
 
-/// Purging dead letters returns how many, and leaves the live ones.
+/// Purging dead letters returns how many there were, and leaves the live messages.
 async fn purge(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let gone = dead(c, &queue, &p, 5).await?;
@@ -356,7 +357,7 @@ async fn frees_key(c: &Context) -> CaseResult {
     c.processed(&queue, &mut dead).await
 }
 
-/// Death lets the next of the group come; nothing less does.
+/// Death lets the next member of the group come; nothing less does.
 async fn frees_group(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task.with_group("g"))).await?;

@@ -1,4 +1,4 @@
-//! Times at the edge of what can be said: long past, now, less than a tick, and forever.
+//! Times at the limits of what can be expressed: long past, now, less than a tick, and forever.
 
 use std::time::{Duration, SystemTime};
 
@@ -41,7 +41,7 @@ fn long_ago() -> [SystemTime; 3] {
     [before(SystemTime::UNIX_EPOCH, CENTURY), SystemTime::UNIX_EPOCH, before(now, Duration::from_hours(1))]
 }
 
-/// What is due already, now, or in less than a tick, is delivered at once.
+/// A message that is already due, due now, or due in less than a tick, is delivered at once.
 async fn delays(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let mut due: Vec<MessageData> = long_ago().map(|time| c.message().with_not_before(time)).into();
@@ -53,7 +53,7 @@ async fn delays(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// What is later than declared is refused, however late, and nothing of it is stored.
+/// A delay longer than declared is refused, however long it is, and the message is not stored.
 async fn delays_too_long(c: &Context) -> CaseResult {
     let (p, queue, now) = (c.partition("work")?, c.queue()?, SystemTime::now());
     let max = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
@@ -75,7 +75,8 @@ async fn delays_too_long(c: &Context) -> CaseResult {
     c.same_ids(Clause::Unsupported, "the one message that was accepted", &sent, &got)
 }
 
-/// Put off for less than a tick it comes back; for too long it is refused, and still held.
+/// Postponed for less than a tick, a message comes back; for too long, the postponement is refused, and it is
+/// still held.
 async fn postponements(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let max = c.capabilities().postpone_delay.map_or(Duration::ZERO, |delay| delay.max);
@@ -99,14 +100,15 @@ async fn postponements(c: &Context) -> CaseResult {
     c.settle(&mut held, Status::Processed).await
 }
 
-/// What has expired reaches nobody, and what expires in a century everybody.
+/// An expired message reaches nobody, and one that expires in a century is delivered.
 async fn expiries(c: &Context) -> CaseResult {
     let (p, queue, now) = (c.partition("work")?, c.queue()?, SystemTime::now());
     let mut over: Vec<MessageData> = long_ago().map(|time| c.message().with_expires_at(time)).into();
     over.push(c.message().with_expires_at(now));
     over.push(c.message().with_time_to_live(Duration::ZERO));
     over.extend(TINY.map(|ttl| c.message().with_time_to_live(ttl)));
-    // Beyond what 32 bits hold of milliseconds and of seconds, and 63 and 64 bits of nanoseconds and of microseconds.
+    // Values that do not fit into 32 bits of milliseconds and of seconds, or 63 and 64 bits of nanoseconds
+    // and of microseconds.
     let bits = |bits: u32| 2_u128.saturating_pow(bits);
     let of_nanos =
         |nanos: u128| u64::try_from(nanos / 1_000_000_000).map_or(Duration::MAX, Duration::from_secs);
@@ -131,7 +133,7 @@ async fn expiries(c: &Context) -> CaseResult {
     c.same_ids(Clause::Expiry, "what has not expired", &due, &got)
 }
 
-/// A lease beyond what is declared is refused, and claims nothing; the shortest one ends.
+/// A lease longer than declared is refused, and claims nothing; the shortest one ends.
 async fn leases(c: &Context) -> CaseResult {
     let (p, queue, declared) = (c.partition("work")?, c.queue()?, c.capabilities().lease);
     let sent = c.store(&queue, &p, vec![c.message()]).await?;

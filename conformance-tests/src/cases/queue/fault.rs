@@ -1,6 +1,6 @@
-//! A server that freezes, and a network that is slow or swallows everything, under a queue that stays.
+//! A server that freezes, and a network that is slow or swallows everything, while a queue stays open.
 //!
-//! Every case has a server of its own, heals it before its end, and leaves the account to find what was lost.
+//! Every case has its own server, heals it before the end, and lets the account find what was lost.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
 /// Servers need time to start.
 const MINUTES: Duration = Duration::from_mins(3);
 
-/// What a queue of these cases gives a call.
+/// How long a queue of these cases gives a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn short_queue(c: &Context) -> CaseResult<Queue> {
@@ -44,7 +44,7 @@ fn short_queue(c: &Context) -> CaseResult<Queue> {
     c.queue_over(c.client(), |builder| builder.defaults(options).call_timeout(CALL_TIMEOUT))
 }
 
-/// Pushes through a queue until it is stored.
+/// Pushes through a queue until the message is stored.
 async fn queue_again(c: &Context, queue: &Queue, p: &PartitionId, message: &MessageData) -> CaseResult {
     let recovery = Recovery::begins();
     while queue.push(p, message.clone()).await.is_err() {
@@ -53,12 +53,12 @@ async fn queue_again(c: &Context, queue: &Queue, p: &PartitionId, message: &Mess
     Ok(())
 }
 
-/// A server that is stopped as it stands: every call ends, and all goes on when the server does.
+/// The server is stopped as it stands: every call ends, and everything continues when the server does.
 async fn frozen(c: &Context) -> CaseResult {
     out_of_reach(c, Disruption::Freeze, Disruption::Thaw).await
 }
 
-/// A network that swallows everything: the same.
+/// The network swallows everything: the same.
 async fn black_hole(c: &Context) -> CaseResult {
     out_of_reach(c, Disruption::Stall, Disruption::Heal).await
 }
@@ -70,7 +70,7 @@ async fn out_of_reach(c: &Context, disruption: Disruption, end: Disruption) -> C
     let mut held = c.hold_one(&queue, &p).await?;
     c.disrupt(disruption).await?;
     let start = Instant::now();
-    // A retried call may take its time-out once more for each attempt that is safe to repeat.
+    // A retried call may take its timeout once more for each attempt that is safe to repeat.
     let bound = CALL_TIMEOUT * 6 + c.timing().soon;
     let message = c.message();
     let pushed = tokio::time::timeout(bound, queue.push(&p, message.clone())).await;
@@ -112,7 +112,7 @@ async fn out_of_reach(c: &Context, disruption: Disruption, end: Disruption) -> C
     )
 }
 
-/// A slow network that ends connections all the time: everything is worked in the end.
+/// A slow network that breaks connections all the time: everything is processed in the end.
 async fn slow_and_cut(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = short_queue(c)?;

@@ -1,4 +1,4 @@
-//! Leases in handlers' hands: kept alive, lost, stolen, cancelled, and limited.
+//! Leases of handlers: kept alive, lost, stolen, cancelled, and limited.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,12 +60,12 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExtendDoesNothing, Fault::SecondExtendIgnored]),
 ];
 
-/// A lease that a busy machine's heartbeat can keep, and that ends within the case.
+/// Returns a lease that the heartbeat of a busy machine can keep, and that ends within the case.
 fn lease(c: &Context) -> Duration {
     c.timing().lease * 3
 }
 
-/// How late a heartbeat may run that comes every third of a lease.
+/// Returns how late a heartbeat may run that comes every third of a lease.
 fn late(c: &Context) -> Duration {
     lease(c) / 3
 }
@@ -88,7 +88,7 @@ async fn fires(
     Ok(asked.elapsed())
 }
 
-/// Held for more than three leases, a message stays with its handler.
+/// A message that is held for more than three leases stays with its handler.
 async fn kept_alive(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue_with(options(c))?);
     c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
@@ -111,7 +111,7 @@ async fn kept_alive(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// Without a heartbeat the lease ends on time, its handler is told, and its settlement changes nothing.
+/// Without a heartbeat the lease ends on time, its handler is notified, and its settlement changes nothing.
 async fn not_kept_alive(c: &Context) -> CaseResult {
     let (p, t, lease) = (c.partition("work")?, c.timing(), c.timing().lease);
     let (queue, other) = (c.queue()?, c.fresh_queue().await?);
@@ -136,7 +136,7 @@ async fn not_kept_alive(c: &Context) -> CaseResult {
     c.settle(&mut back, Status::Processed).await
 }
 
-/// `extend` moves the end of the lease, and the handler knows.
+/// `extend` moves the end of the lease, and the handler knows the new end.
 async fn extended_by_hand(c: &Context) -> CaseResult {
     let (p, t, lease) = (c.partition("work")?, c.timing(), lease(c));
     let queue = c.queue()?;
@@ -161,12 +161,12 @@ async fn extended_by_hand(c: &Context) -> CaseResult {
     c.settle(&mut handler, Status::Processed).await
 }
 
-/// A lease that ended behind the handler's back is noticed by the heartbeat, before its time is over.
+/// The heartbeat notices a lease that ended behind the handler's back, before its time is over.
 async fn stolen(c: &Context) -> CaseResult {
     if_punctual(late(c), taken_away(c, Action::Remove)).await
 }
 
-/// So is one whose message was moved elsewhere.
+/// It also notices a lease whose message was moved elsewhere.
 async fn stolen_by_move(c: &Context) -> CaseResult {
     let elsewhere = Action::Move { to: c.partition("elsewhere")?, headers: None };
     if_punctual(late(c), taken_away(c, elsewhere)).await
@@ -187,7 +187,8 @@ async fn taken_away(c: &Context, action: Action) -> CaseResult {
     c.settle(mine, Status::Processed).await
 }
 
-/// A request for cancellation reaches the handler by its next heartbeat; what waits is removed at once.
+/// A request for cancellation reaches the handler by its next heartbeat; a waiting message is removed at
+/// once.
 async fn cancellation_reaches_handler(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue_with(options(c))?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
@@ -217,7 +218,7 @@ async fn cancellation_reaches_handler(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().never(), Clause::Deletion, "nothing left").await
 }
 
-/// However often it is renewed, a hold ends at `max_hold`.
+/// However often its lease is renewed, a message is held no longer than `max_hold`.
 async fn max_hold(c: &Context) -> CaseResult {
     let (p, lease, t) = (c.partition("work")?, lease(c), c.timing());
     let (most, before) = (lease * 2, Instant::now());
@@ -256,7 +257,7 @@ async fn max_hold(c: &Context) -> CaseResult {
     c.settle_lost(Clause::LeaseEnd, &mut handler, Status::Processed).await
 }
 
-/// Nor can `extend` hold it longer than that.
+/// `extend` cannot hold it longer than that either.
 async fn max_hold_by_hand(c: &Context) -> CaseResult {
     let (p, lease) = (c.partition("work")?, lease(c));
     let queue = c.queue_with(options(c).with_max_hold(lease * 2))?;
@@ -278,12 +279,12 @@ async fn max_hold_by_hand(c: &Context) -> CaseResult {
     c.settle(&mut handler, Status::Processed).await
 }
 
-/// A handler that was dropped or settled is extended no more, and its message is anybody's.
+/// A handler that was dropped or settled is no longer extended, and anybody can get its message.
 async fn heartbeat_ends(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue_with(options(c))?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 2).await?;
-    // They come every third of a lease, so the next after these is far off.
+    // Heartbeats come every third of a lease, so the next after these is far off.
     let beaten = || sent.iter().all(|id| c.extensions_of(*id) > 0);
     let deadline = tokio::time::Instant::now() + lease(c);
     while !beaten() && tokio::time::Instant::now() < deadline {
@@ -310,7 +311,7 @@ async fn heartbeat_ends(c: &Context) -> CaseResult {
     c.settle(&mut back, Status::Processed).await
 }
 
-/// An executor that is blocked for three leases loses none of them, where core has a thread of its own.
+/// An executor that is blocked for three leases loses none of them if core has a thread of its own.
 async fn io_thread(c: &Context) -> CaseResult {
     let (p, lease) = (c.partition("work")?, lease(c));
     let sent = c.store(&c.queue()?, &p, vec![c.message()]).await?;
@@ -332,7 +333,7 @@ async fn io_thread(c: &Context) -> CaseResult {
     c.equal(Clause::Extend, &sent, "the settlement after the work answers", &SettleOutcome::Settled, &outcome)
 }
 
-/// Pulls in a runtime of one thread, blocks that for three leases, then settles.
+/// Pulls in a single-threaded runtime, blocks it for three leases, then settles.
 fn blocked(
     storage: Arc<dyn Storage>,
     options: PartitionOptions,
@@ -354,8 +355,8 @@ fn blocked(
     })
 }
 
-/// Where the lease is the connection, no server ends it by its time: core does, for what nobody extends. It tells the holder, and gives the
-/// message back.
+/// If the lease is the connection, no server ends it by its time: core does, for deliveries that nobody
+/// extends. It notifies the holder, and releases the message.
 async fn of_a_connection(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let sent = c.store(&queue, &p, vec![c.message()]).await?;

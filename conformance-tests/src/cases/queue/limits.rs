@@ -1,4 +1,4 @@
-//! What core ends by itself: too many deliveries, and expiry.
+//! What core ends by itself: messages with too many deliveries, and expired ones.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::AgeZero]),
 ];
 
-/// How one message is handed out and settled until it comes no more; returns how often it came.
+/// Delivers one message and settles it until it comes no more; returns how often it came.
 async fn fail_until_dead(c: &Context, queue: &Queue, p: &PartitionId, limit: u32) -> CaseResult<u32> {
     let mut times = 0;
     loop {
@@ -101,7 +101,7 @@ async fn max_deliveries(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Leases that ended without a word count too, as when each consumer was killed.
+/// Leases that ended without a settlement count too, as when each consumer was killed.
 async fn expired_leases_count(c: &Context) -> CaseResult {
     let (p, lease) = (c.partition("work")?, c.timing().lease);
     let queue = c.queue_with(c.long_options().with_max_deliveries(Some(2)))?;
@@ -120,7 +120,7 @@ async fn expired_leases_count(c: &Context) -> CaseResult {
     is_dead(c, &queue, &p, id, "deliver").await
 }
 
-/// Giving it back, in whichever way, never leads to the dead letters.
+/// Releasing a message, in whichever way, never leads to the dead letters.
 async fn releases_do_not_kill(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_with(c.long_options().with_max_deliveries(Some(3)))?;
@@ -138,7 +138,7 @@ async fn releases_do_not_kill(c: &Context) -> CaseResult {
     is_dead(c, &queue, &p, id, "deliver").await
 }
 
-/// Nor does what other processes gave back, of whose releases nobody here knows.
+/// Neither do releases by other processes, of which this process knows nothing.
 async fn releases_of_others_do_not_kill(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.queue_with(c.long_options().with_max_deliveries(None))?;
@@ -158,7 +158,7 @@ async fn releases_of_others_do_not_kill(c: &Context) -> CaseResult {
     c.client().nothing(&p.dead_letters(), c.timing().slack, Clause::DeliveryCount, "never dead").await
 }
 
-/// Nor does postponing it.
+/// Neither does postponing it.
 async fn postponements_do_not_kill(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_with(c.long_options().with_max_deliveries(Some(2)))?;
@@ -172,7 +172,8 @@ async fn postponements_do_not_kill(c: &Context) -> CaseResult {
     is_dead(c, &queue, &p, id, "deliver").await
 }
 
-/// After a redrive the limit counts from the start: neither more nor fewer, whatever the message went through before.
+/// After a redrive the limit counts from the start: neither more nor fewer, whatever happened to the message
+/// before.
 async fn starts_anew_after_redrive(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_with(c.long_options().with_max_deliveries(Some(2)))?;
@@ -201,7 +202,7 @@ async fn starts_anew_after_redrive(c: &Context) -> CaseResult {
     c.same_ids(Clause::DeadLetters, "the message", &[id], &c.drain(&queue, &p, c.timing().slack).await?)
 }
 
-/// Redrives the one dead letter, as soon as it is released.
+/// Redrives the only dead letter, as soon as it is released.
 async fn redriven(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     let letters = c.ok(Clause::DeadLetters, "dead_letters", queue.dead_letters(p))?;
     let deadline = std::time::Instant::now() + c.timing().soon;
@@ -213,7 +214,7 @@ async fn redriven(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     Ok(())
 }
 
-/// What goes to the dead letters does so without costing the others a pull.
+/// A message that goes to the dead letters does not cost the others a pull.
 async fn poison_does_not_block(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_with(c.long_options().with_max_deliveries(Some(1)))?;
@@ -227,7 +228,7 @@ async fn poison_does_not_block(c: &Context) -> CaseResult {
     is_dead(c, &queue, &p, poison, "deliver").await
 }
 
-/// A message whose time is over reaches no handler; one whose time is not over does.
+/// An expired message reaches no handler; one that has not expired does.
 async fn expired_is_removed(c: &Context) -> CaseResult {
     let (p, queue, ttl) = (c.partition("work")?, c.queue()?, c.timing().lease);
     let fresh = c.message().with_time_to_live(c.timing().long_lease);
@@ -243,7 +244,7 @@ async fn expired_is_removed(c: &Context) -> CaseResult {
         .await
 }
 
-/// Where it is configured so it is dead, and handed out again after a redrive.
+/// If configured so, an expired message becomes a dead letter, and is delivered again after a redrive.
 async fn expired_is_dead_lettered(c: &Context) -> CaseResult {
     let (p, ttl) = (c.partition("work")?, c.timing().lease);
     let queue = c.queue_with(c.long_options().with_expired(Expired::DeadLetter))?;

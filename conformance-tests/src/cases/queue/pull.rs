@@ -1,4 +1,4 @@
-//! Pull through the queue: above the backend's own limit, and dropped at any moment.
+//! Pulls through the queue: above the backend's own limit, and dropped at any moment.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,16 +31,16 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 const LONG: Duration = Duration::from_mins(1);
-/// For a case that sits out the declared slack forty times.
+/// For a case that waits for the declared slack forty times.
 const PATIENT: Duration = Duration::from_mins(3);
 
-/// A pull is never tried larger than this, whatever the backend allows.
+/// No larger pull than this is tested, whatever the backend allows.
 const MAX_PULL: usize = 1001;
 
 /// Steps of a pull before it is dropped, at most.
 const STEPS: usize = 20;
 
-/// One pull for more than a call can bring, brings all that is ready.
+/// One pull for more than a call can return brings everything that is ready.
 async fn above_the_cap(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| declared.limits.pull_batch = 10);
@@ -77,7 +77,7 @@ async fn all_at_once(
     c.processed(queue, &mut held).await
 }
 
-/// A pull brings `max`, and leaves the rest to others at once.
+/// A pull brings `max` messages, and leaves the rest to others at once.
 async fn no_more_than_max(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(7, |_, task| task)).await?;
@@ -90,7 +90,7 @@ async fn no_more_than_max(c: &Context) -> CaseResult {
     c.processed(&other, &mut theirs).await
 }
 
-/// Three ready messages come at once, though ten were asked for and the pull may wait.
+/// Three ready messages come at once, even if ten were requested and the pull may wait.
 async fn does_not_wait_to_fill(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
@@ -104,7 +104,7 @@ async fn does_not_wait_to_fill(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// A queue that may hold two holds two; a place that becomes free lets a waiting pull go on.
+/// A queue that may hold two messages holds two; when one of them ends, a waiting pull continues.
 async fn max_held(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_over(c.client(), |builder| builder.max_held(2))?;
@@ -128,13 +128,14 @@ async fn max_held(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// A pull dropped at any of its polls loses nothing, and what it took comes back long before the lease ends.
+/// A pull dropped at any of its polls loses nothing, and the messages that it took come back long before the
+/// lease ends.
 async fn dropped_at_each_poll(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     for steps in 0..STEPS {
         for wait in [Duration::ZERO, c.timing().long_lease] {
             let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
-            // What it answers is dropped as well, unsettled.
+            // What it returns is dropped as well, unsettled.
             drop(polled(steps, queue.pull(&p).max(2).wait(wait).into_future()).await);
             let mut held = c.hold(&queue, &p, 2).await?;
             c.same_ids(
@@ -167,8 +168,9 @@ async fn dropped_in_a_loop(c: &Context) -> CaseResult {
     let pulling = async {
         let (mut seen, mut pulls, half) = (Vec::new(), 0_usize, (c.timing().soon * 5).min(HALF));
         let (patient, deadline) = (Instant::now() + half, Instant::now() + half * 2);
-        // Given up early at first; at last it waits for what is left, which must come long before its lease ends. A server that
-        // is busy with others may be too slow for the first: half of the time is for the second.
+        // At first pulls are dropped early; in the end the loop waits for what is left, which must come long
+        // before its lease ends. A server that is busy with others may be too slow for the first part: half
+        // of the time is for the second.
         while seen.len() < count && Instant::now() < deadline {
             pulls += 1;
             let hasty = pulls < 10 * count && Instant::now() < patient;
@@ -190,7 +192,8 @@ async fn dropped_in_a_loop(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::DroppedPull, "each message once").await
 }
 
-/// A pull that is dropped while it waits takes nothing that is pushed later, and releases what is pushed right before.
+/// A pull that is dropped while it waits takes nothing that is pushed later, and releases what is pushed
+/// right before.
 async fn dropped_waiter(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     for round in 0..2 * STEPS {
@@ -208,7 +211,7 @@ async fn dropped_waiter(c: &Context) -> CaseResult {
             drop(waiting);
             c.pulls_end(c.client()).await?;
             let sent = c.store(&other, &p, messages).await?;
-            // Time for a pull that goes on in secret to take them.
+            // Time for a pull that continues in secret to take them.
             tokio::time::sleep(c.timing().slack).await;
             sent
         } else {

@@ -1,4 +1,4 @@
-//! Push through the queue: any number, in chunks and joined calls, each message with its own outcome.
+//! Pushes through the queue: any number, in chunks and joined calls, each message with its own outcome.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,13 +29,14 @@ pub(super) const CASES: &[Case] = &[
 
 const LARGE: Duration = Duration::from_mins(1);
 
-/// A batch is never tried larger than this, whatever the backend allows.
+/// No larger batch than this is tested, whatever the backend allows.
 const MAX_BATCH: usize = 1000;
 
 /// Steps of a future before it is dropped, at most.
 const STEPS: usize = 20;
 
-/// One message, and around one and ten times the backend's own batch: all stored, in order, each answered.
+/// One message, and around one and ten times the backend's own batch size: all are stored, in order, and each
+/// is answered.
 async fn batch_sizes(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let batch = c.capabilities().limits.push_batch.min(MAX_BATCH);
@@ -45,7 +46,7 @@ async fn batch_sizes(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::PushResults, "nothing beyond what was pushed").await
 }
 
-/// The same where a call takes three messages: chunks of three, none lost at their borders.
+/// The same if a call takes three messages: chunks of three, none lost at their borders.
 async fn chunks(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| declared.limits.push_batch = 3);
@@ -64,7 +65,7 @@ async fn chunks(c: &Context) -> CaseResult {
     c.equal(Clause::Limits, &[], "the largest push call", &3, &storage.largest_push())
 }
 
-/// Chunks are cut by their bytes as well.
+/// Chunks are also split by their size in bytes.
 async fn chunks_by_bytes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let size = c.client().storage().encoded_len(&c.message());
@@ -92,7 +93,7 @@ async fn round_trip(c: &Context, queue: &Queue, p: &PartitionId, size: usize) ->
     c.processed(queue, &mut held).await
 }
 
-/// What is wrong with some messages is answered at their places, and harms no other.
+/// Errors of some messages are returned at their positions, and do not affect others.
 async fn one_bad_item(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let good = c.client().storage().encoded_len(&c.message());
@@ -141,7 +142,7 @@ async fn none(c: &Context) -> CaseResult {
     c.same_ids(Clause::BatchSizes, "the one message that was pushed then", &sent, &got)
 }
 
-/// Many tasks that push one message at a time share calls, and yet each gets the answer to its own.
+/// Many tasks that push one message at a time share calls, and still each gets the answer to its own.
 async fn own_outcomes(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let unique = c.capabilities().unique_ids;
@@ -194,7 +195,7 @@ fn own_outcome(
     Ok(Some(id))
 }
 
-/// One task's pushes stay in its order, though they share calls with others'.
+/// One task's pushes stay in its order, even if they share calls with those of others.
 async fn in_order(c: &Context) -> CaseResult {
     let queue = c.queue()?;
     let pushers = ["one", "two", "three"].map(|name| {

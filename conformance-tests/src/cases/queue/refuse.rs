@@ -1,4 +1,5 @@
-//! What the queue refuses before anything is stored: what is not declared, what is out of range, what comes after close.
+//! What the queue refuses before anything is stored: what is not declared, what is out of range, and what
+//! comes after close.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {
     c.ok(Clause::Unsupported, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
 }
 
-/// One message per optional thing, with its name.
+/// Returns one message for each optional feature, with its name.
 fn with_options(c: &Context) -> [(&'static str, MessageData); 4] {
     [
         ("a group", c.message().with_group("g")),
@@ -53,7 +54,7 @@ fn with_options(c: &Context) -> [(&'static str, MessageData); 4] {
     ]
 }
 
-/// Judges that both ways to push refuse the message with this kind, and that the queue goes on working.
+/// Judges that both ways to push refuse the message with this kind, and that the queue continues to work.
 async fn refused(
     c: &Context,
     queue: &Queue,
@@ -116,7 +117,7 @@ async fn usable(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     c.same_ids(Clause::Unsupported, "the one message that was accepted", &sent, &got)
 }
 
-/// A push that would change what waits is refused where that is not declared, and without a key.
+/// A push that would change a waiting message is refused if that is not declared, and without a key.
 async fn undeclared_compaction(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| declared.on_duplicate = false);
@@ -131,7 +132,7 @@ async fn undeclared_compaction(c: &Context) -> CaseResult {
     usable(c, &queue, &p).await
 }
 
-/// A refused postponement leaves the delivery held, to be settled otherwise.
+/// A refused postponement leaves the delivery held; it can be settled in another way.
 async fn undeclared_postponement(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| {
@@ -150,7 +151,7 @@ async fn undeclared_postponement(c: &Context) -> CaseResult {
     c.settle(&mut handler, QueueMessageStatus::Processed).await
 }
 
-/// Inspection and pause that are not declared answer `Unsupported`.
+/// Inspection and pausing that are not declared return `Unsupported`.
 async fn undeclared_inspection(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| {
@@ -226,7 +227,7 @@ async fn out_of_range(c: &Context) -> CaseResult {
     c.same_ids(Clause::Unsupported, "the message at the limits, and nothing of the others", &sent, &got)
 }
 
-/// A name that is none is refused by every method that takes one.
+/// An invalid name is refused by every method that takes a name.
 async fn bad_names(c: &Context) -> CaseResult {
     let queue = c.queue()?;
     let (long, kind) = ("x".repeat(PartitionId::MAX_NAME_BYTES + 1), ErrorKind::InvalidInput);
@@ -293,7 +294,7 @@ async fn bad_pulls(c: &Context) -> CaseResult {
     c.settle(&mut handler, QueueMessageStatus::Processed).await
 }
 
-/// Options that cannot be kept are refused when the queue is made.
+/// Options that cannot be kept are refused when the queue is created.
 async fn bad_options(c: &Context) -> CaseResult {
     let lease = c.capabilities().lease;
     let of = PartitionOptions::default;
@@ -313,7 +314,7 @@ async fn bad_options(c: &Context) -> CaseResult {
     usable(c, &c.queue()?, &c.partition("work")?).await
 }
 
-/// A message at the limit works, one byte more is `TooLarge`, and the queue goes on working.
+/// A message at the limit works, one byte more is `TooLarge`, and the queue continues to work.
 async fn too_large(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let limit = c.client().storage().encoded_len(&c.message().with_header("h", "v".repeat(40)));

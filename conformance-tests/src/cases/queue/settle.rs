@@ -1,4 +1,4 @@
-//! Settling through handlers: each status, once, carried through, and what becomes of a handler that is dropped.
+//! Settling through handlers: each status, once, carried through, and what happens when a handler is dropped.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,8 @@ async fn removes(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().never(), Clause::SettleActions, "nothing after the removals").await
 }
 
-/// `Waiting`, `Running` and `Failed` release it at once, ahead of what was never delivered where that is declared.
+/// `Waiting`, `Running` and `Failed` release the message at once, ahead of those that were never delivered
+/// where that is declared.
 async fn gives_back(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let front = c.capabilities().requeue == anyqueue::adapter::Requeue::Front;
@@ -102,7 +103,7 @@ async fn gives_back(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::SettleActions, "each message once").await
 }
 
-/// `Postponed` makes it invisible for its delay, not longer.
+/// `Postponed` makes the message invisible for its delay, no longer.
 async fn postpones(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
@@ -130,7 +131,7 @@ async fn postpones_with_headers(c: &Context) -> CaseResult {
     c.settle(&mut back, Status::Processed).await
 }
 
-/// `Poisonous` moves it to the dead letters, where it waits for somebody to look at it.
+/// `Poisonous` moves the message to the dead letters, where it waits for somebody to look at it.
 async fn poisons(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     c.store(&queue, &p, vec![c.message()]).await?;
@@ -147,7 +148,7 @@ async fn poisons(c: &Context) -> CaseResult {
     c.settle(&mut dead, Status::Processed).await
 }
 
-/// The same status again returns the same; another one returns `Lost`, and changes nothing.
+/// The same status again returns the same outcome; another one returns `Lost`, and changes nothing.
 async fn twice(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
@@ -174,7 +175,7 @@ async fn twice(c: &Context) -> CaseResult {
 
 /// A settlement whose future was dropped after its first poll is carried through, with or without its handler.
 async fn dropped_future(c: &Context) -> CaseResult {
-    // A lease that ends within the case: what is not settled comes back.
+    // A lease that ends within the case: a message that is not settled comes back.
     let lease = c.timing().lease * 3;
     let (p, queue) = (c.partition("work")?, c.queue_with(PartitionOptions::default().with_lease(lease))?);
     for steps in 1..10 {
@@ -188,7 +189,7 @@ async fn dropped_future(c: &Context) -> CaseResult {
             c.settle_lost(Clause::SettleCarriedThrough, &mut asked_again, Status::Failed).await?;
         }
     }
-    // Many, of which most wait for the call before them, and whose handlers are gone by then.
+    // Many settlements, most of which wait for the call before them, and whose handlers are gone by then.
     c.store(&queue, &p, c.messages(50, |_, task| task)).await?;
     for mut handler in c.hold(&queue, &p, 50).await? {
         let _ = polled(1, handler.settle(Status::Processed)).await;
@@ -203,7 +204,7 @@ async fn dropped_future(c: &Context) -> CaseResult {
         .await
 }
 
-/// Settlements that many tasks ask for at once each get their own outcome.
+/// Settlements that many tasks request at once each get their own outcome.
 async fn thousand_at_once(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let count = 1000;
@@ -238,7 +239,7 @@ async fn steal(c: &Context, id: MessageId) -> CaseResult {
     c.client().settle(&[settlement]).await
 }
 
-/// One call of many fates: each is done, each is answered, and what is refused stays held.
+/// One call with many different settlements: each is done, each is answered, and refused ones stay held.
 async fn many_mixed(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let statuses = [
@@ -297,7 +298,7 @@ async fn many_mixed(c: &Context) -> CaseResult {
     )
 }
 
-/// Dropped unsettled, a message comes back at once, though its lease would last.
+/// A message whose handler is dropped unsettled comes back at once, although its lease would last.
 async fn dropped_handler(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
@@ -321,7 +322,8 @@ async fn dropped_in_batches(c: &Context) -> CaseResult {
     c.processed(&queue, &mut back).await
 }
 
-/// Dropped when its runtime has ended, a message comes back by its lease's end; nothing panics and nothing blocks.
+/// A message whose handler is dropped after its runtime has ended comes back by its lease's end; nothing
+/// panics and nothing blocks.
 async fn runtime_ends(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let sent = c.store(&c.queue()?, &p, vec![c.message()]).await?;
@@ -339,7 +341,7 @@ async fn runtime_ends(c: &Context) -> CaseResult {
     c.processed(&queue, &mut back).await
 }
 
-/// Holds messages until after the end of the runtime that they were pulled in, and returns which.
+/// Holds messages until after the end of the runtime in which they were pulled, and returns which.
 fn hold_past_runtime(
     storage: std::sync::Arc<dyn anyqueue::adapter::Storage>,
     options: PartitionOptions,

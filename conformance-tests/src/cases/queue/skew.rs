@@ -1,4 +1,5 @@
-//! Clients whose clock is wrong by an hour: delays, expiries and leases go by the server's clock, so nobody notices.
+//! Clients whose clock is wrong by an hour: delays, expiries and leases follow the server's clock, so nobody
+//! notices.
 
 use std::time::{Duration, Instant};
 
@@ -32,10 +33,10 @@ pub(super) const CASES: &[Case] = &[
 const HOUR: Duration = Duration::from_hours(1);
 const SKEWS: [Skew; 2] = [Skew::Ahead(HOUR), Skew::Behind(HOUR)];
 
-/// A time of day is told and then pushed: some of it passes between.
+/// A time of day is computed and then pushed: this much of it may pass in between.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// A queue whose client and core both have the wrong clock.
+/// Creates a queue whose client and core both have the wrong clock.
 async fn skewed(c: &Context, skew: Skew) -> CaseResult<(Queue, Clock)> {
     let clock = Clock::system().skewed(skew);
     let client = c.fresh_skewed(clock.clone()).await?;
@@ -43,12 +44,12 @@ async fn skewed(c: &Context, skew: Skew) -> CaseResult<(Queue, Clock)> {
     Ok((queue, clock))
 }
 
-/// Where nothing came it may only be late.
+/// If nothing came, it may merely be late.
 fn late_if_none(got: &[Delivery], judged: CaseResult) -> CaseResult {
     judged.map_err(|stop| if got.is_empty() { stop.late() } else { stop })
 }
 
-/// Pushes, and judges that another client gets it after the delay, by less than `early` before it.
+/// Pushes, and judges that another client gets the message after the delay, or less than `early` before.
 async fn comes(
     c: &Context,
     (by, to): (&Queue, &Queue),
@@ -65,7 +66,8 @@ async fn comes(
     c.processed(to, &mut got).await
 }
 
-/// What a wrong client pushes comes when it is due, and so does what it pulls. A time of day is meant by the clock of who gives it.
+/// A message from a client with a wrong clock comes when it is due, and so does one that it pulls. A time of
+/// day is meant by the clock of the client that gives it.
 async fn delays(c: &Context) -> CaseResult {
     let (right, delay) = (c.queue()?, c.timing().delay);
     for skew in SKEWS {
@@ -81,7 +83,7 @@ async fn delays(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What a wrong client puts off comes back in time.
+/// A message that a client with a wrong clock postpones comes back in time.
 async fn postponements(c: &Context) -> CaseResult {
     let (p, right, delay) = (c.partition("work")?, c.queue()?, c.timing().delay);
     for skew in SKEWS {
@@ -114,7 +116,8 @@ async fn is_young(c: &Context, by: &Queue, to: &Queue) -> CaseResult {
     c.processed(to, &mut held).await
 }
 
-/// What one pushes and another pulls is as old as it is, and expires then, neither sooner nor later.
+/// A message that one client pushes and another pulls has its true age, and expires by that age, neither
+/// sooner nor later.
 async fn ages(c: &Context) -> CaseResult {
     let (p, right, ttl) = (c.partition("work")?, c.queue()?, c.timing().lease);
     for skew in SKEWS {
@@ -136,7 +139,7 @@ async fn ages(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Judges that one's lease keeps the other from the message for as long as it lasts, and no longer.
+/// Judges that one client's lease keeps the other from the message for as long as it lasts, and no longer.
 async fn lease_ends(c: &Context, holder: &Queue, other: &Queue) -> CaseResult {
     let (p, lease) = (c.partition("work")?, c.timing().lease);
     let sent = c.store(holder, &p, vec![c.message()]).await?;
@@ -163,7 +166,7 @@ async fn leases(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What one lets die, the other puts back.
+/// A message that one client lets die, the other puts back.
 async fn redrive(c: &Context) -> CaseResult {
     let (p, right) = (c.partition("work")?, c.queue()?);
     for skew in SKEWS {

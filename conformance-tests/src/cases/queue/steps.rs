@@ -1,4 +1,5 @@
-//! A client whose clock is set while it works, an hour forward or back: what it waits for, holds and has postponed goes on as before.
+//! A client whose clock is set while it works, an hour forward or back: what it waits for, holds and has
+//! postponed continues as before.
 
 use std::time::{Duration, Instant};
 
@@ -29,14 +30,15 @@ pub(super) const CASES: &[Case] = &[
 const HOUR: Duration = Duration::from_hours(1);
 const STEPS: [Skew; 2] = [Skew::Ahead(HOUR), Skew::Behind(HOUR)];
 
-/// A queue whose client and core share a clock that can be set.
+/// Creates a queue whose client and core share a clock that can be set.
 async fn settable(c: &Context) -> CaseResult<(Queue, ClockSetter)> {
     let (clock, setter) = Clock::system().settable();
     let client = c.fresh_skewed(clock.clone()).await?;
     Ok((c.queue_over(&client, |builder| builder.clock(clock))?, setter))
 }
 
-/// Judges that what was postponed at `start` comes when the delay is over, to the client whose clock was set meanwhile.
+/// Judges that a message postponed at `start` comes when the delay is over, to the client whose clock was set
+/// meanwhile.
 async fn comes(c: &Context, queue: &Queue, sent: &[MessageId], start: Instant) -> CaseResult {
     let (p, delay) = (c.partition("work")?, c.timing().delay);
     let mut got = c.ok(Clause::PullBounds, "a pull", queue.pull(&p).wait(c.timing().latest(delay)).await)?;
@@ -70,7 +72,7 @@ async fn postponements(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Who works on keeps what it holds for longer than its lease, and settles it.
+/// A client that goes on working keeps what it holds for longer than its lease, and settles it.
 async fn leases(c: &Context) -> CaseResult {
     let (p, (queue, setter), other) = (c.partition("work")?, settable(c).await?, c.queue()?);
     for step in STEPS {

@@ -1,4 +1,4 @@
-//! The stream: bounded by its window, complete, and honest about errors.
+//! Streams: bounded by their window, complete, and honest about errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_stream.ends_at_close", [Close], ends_at_close).kills(&[Fault::IgnoresStop]),
 ];
 
-/// The next delivery, which must come soon.
+/// Returns the next delivery, which must come soon.
 async fn next(c: &Context, stream: &mut HandlerStream) -> CaseResult<Delivery> {
     let item = tokio::time::timeout(c.timing().soon, stream.next()).await;
     let item = item.map_err(|_| {
@@ -42,7 +42,7 @@ async fn next(c: &Context, stream: &mut HandlerStream) -> CaseResult<Delivery> {
     Ok(handler)
 }
 
-/// Judges that the stream has nothing for us now.
+/// Judges that the stream has nothing at the moment.
 async fn silent(c: &Context, stream: &mut HandlerStream, during: Duration, why: &str) -> CaseResult {
     let item = tokio::time::timeout(during, stream.next()).await;
     c.check(Clause::NoPrefetch, &[], item.is_err(), why, format!("{item:?}"))
@@ -78,7 +78,7 @@ async fn wakes(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// It never holds more than its window, and goes on when there is room.
+/// A stream never holds more than its window, and continues when there is room.
 async fn window(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(13, |_, task| task)).await?;
@@ -140,7 +140,7 @@ async fn dropped_takes_no_more(c: &Context) -> CaseResult {
         drop(stream);
         c.pulls_end(c.client()).await?;
         let sent = c.store(&other, &p, c.messages(3, |_, task| task)).await?;
-        // Time for a pull that goes on in secret to take them.
+        // Time for a pull that continues in secret to take them.
         tokio::time::sleep(slack).await;
         let mut held = c.hold(&other, &p, 3).await?;
         c.same_ids(Clause::DroppedPull, "what was pushed after the drop", &sent, &handler_ids(&held))?;
@@ -172,7 +172,7 @@ async fn two_share(c: &Context) -> CaseResult {
     c.same_ids(Clause::Exclusive, "each, at one of them", &sent, &seen)
 }
 
-/// An error is an item; the stream goes on after it.
+/// An error is an item; the stream continues after it.
 async fn errors_are_items(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |_| {});
@@ -192,7 +192,7 @@ async fn errors_are_items(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// A stream ends when its queue is closed, also while it waits.
+/// A stream ends when its queue is closed, even while it waits.
 async fn ends_at_close(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     let mut stream = c.ok(Clause::PullBounds, "a stream", queue.stream(&p).build())?;

@@ -1,4 +1,4 @@
-//! Successors through the portable queue: what is refused, what is carried through, and what is told.
+//! Successors through the portable queue: what is refused, what is carried through, and what is returned.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -65,11 +65,11 @@ const NEEDS: &[Need] = &[Need::Successors];
 
 const LONG: Duration = Duration::from_mins(2);
 
-/// Chains of tasks, and how long each is.
+/// How many chains of tasks there are, and how long each is.
 const CHAINS: usize = 12;
 const LINKS: usize = 20;
 
-/// How often a consumer looks whether all have ended.
+/// How often a consumer checks whether all have ended.
 const LOOK: Duration = Duration::from_millis(50);
 
 fn then(
@@ -81,7 +81,7 @@ fn then(
     c.ok(Clause::Successors, "successors", all)
 }
 
-/// Settles; it must be settled.
+/// Settles a delivery, which must return `Settled`.
 async fn ends(c: &Context, delivery: &mut Delivery, status: Status, successors: Successors) -> CaseResult {
     let answer = delivery.settle_with(status, successors).await;
     let right = matches!(answer, Ok(SettleOutcome::Settled));
@@ -124,7 +124,8 @@ async fn each_status(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What cannot be pushed cannot follow: nothing is sent, the error names the successor, and the delivery is still held.
+/// A message that cannot be pushed cannot be a successor: nothing is sent, the error names the successor, and
+/// the delivery is still held.
 async fn refused(c: &Context) -> CaseResult {
     let (p, next, queue) = (c.partition("work")?, c.partition("next")?, c.queue()?);
     c.store(&queue, &p, vec![c.message()]).await?;
@@ -160,7 +161,7 @@ async fn refused(c: &Context) -> CaseResult {
     c.client().nothing(&next, c.timing().slack, Clause::Successors, "nothing of what was refused").await
 }
 
-/// The error says which successor it means.
+/// Judges that the error says which successor it means.
 fn named(c: &Context, answer: &Result<SettleOutcome>, which: &str, id: &str) -> CaseResult {
     let text = answer.as_ref().map_or_else(ToString::to_string, |outcome| format!("{outcome:?}"));
     let names = text.contains(which) && text.contains(id);
@@ -172,7 +173,7 @@ fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {
     c.ok(Clause::Unsupported, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
 }
 
-/// Where successors are not declared they are refused, and the delivery is still held.
+/// If successors are not declared, they are refused, and the delivery is still held.
 async fn undeclared(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = over(c, &Altered::new(c.client().storage(), |declared| declared.successors = None))?;
@@ -211,7 +212,8 @@ async fn undeclared_options(c: &Context) -> CaseResult {
     ends(c, &mut held, Status::Processed, Successors::new()).await
 }
 
-/// The same settlement with the same successors returns the same; with others it is another one, and comes too late.
+/// The same settlement with the same successors returns the same outcome; with others it is a different
+/// settlement, and comes too late.
 async fn again(c: &Context) -> CaseResult {
     let (p, next, queue) = (c.partition("work")?, c.partition("next")?, c.queue()?);
     c.store(&queue, &p, vec![c.message()]).await?;
@@ -237,7 +239,8 @@ async fn again(c: &Context) -> CaseResult {
     c.client().nothing(&next, c.timing().slack, Clause::Successors, "no other successor").await
 }
 
-/// Once polled it is carried through, successors included, also if its future and its delivery are dropped.
+/// Once polled, a settlement is carried through, including its successors, even if its future and its
+/// delivery are dropped.
 async fn dropped_future(c: &Context) -> CaseResult {
     let (p, next, queue) = (c.partition("work")?, c.partition("next")?, c.queue()?);
     let count = 20;
@@ -253,7 +256,7 @@ async fn dropped_future(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::SettleCarriedThrough, "all to have ended").await
 }
 
-/// Many tasks settle at once: each delivery has its own successor, whichever call took it along.
+/// Many tasks settle at once: each delivery has its own successor, whichever call carried it.
 async fn many_at_once(c: &Context) -> CaseResult {
     let (p, next, queue) = (c.partition("work")?, c.partition("next")?, c.queue()?);
     let count = c.size(200, 1000);
@@ -315,7 +318,8 @@ async fn time_of_day(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// Tasks that are each followed by the next of their chain, consumed by several streams: no chain breaks, and none forks.
+/// Tasks that are each followed by the next of their chain, consumed by several streams: no chain breaks, and
+/// none forks.
 async fn chains(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = c.messages(CHAINS, |chain, message| message.with_header("chain", format!("{chain} 1")));
@@ -335,7 +339,7 @@ async fn chains(c: &Context) -> CaseResult {
     c.equal(Clause::Successors, &[], "each link of each chain, once:", &expected, &links)
 }
 
-/// `3 8` after `3 7`; `None` after the last.
+/// Returns `3 8` after `3 7`, and `None` after the last.
 fn link_after(link: &str) -> Option<String> {
     let (chain, number) = link.split_once(' ')?;
     let next = number.parse::<usize>().ok()? + 1;
@@ -358,14 +362,14 @@ impl Chains {
         self.ended.fetch_add(usize::from(end), Ordering::SeqCst);
     }
 
-    /// Whether some have not ended, and there was a link not long ago.
+    /// Returns whether some have not ended, and there was a link not long ago.
     fn go_on(&self, patience: Duration) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.load(Ordering::SeqCst) < CHAINS && last.elapsed() < patience
     }
 }
 
-/// Consumes by a stream, and lets each link be followed by the next, until all chains have ended.
+/// Consumes from a stream, and lets each link be followed by the next, until all chains have ended.
 async fn follow(c: &Context, queue: &Queue, p: &PartitionId, chains: &Chains) -> CaseResult<Vec<String>> {
     let stream = c.ok(Clause::Successors, "a stream", queue.stream(p).window(4).build())?;
     let (mut links, mut stream) = (Vec::new(), pin!(stream));
@@ -383,7 +387,8 @@ async fn follow(c: &Context, queue: &Queue, p: &PartitionId, chains: &Chains) ->
     Ok(links)
 }
 
-/// Settlements with successors that meet a cut are repeated or told: whatever was told as settled has its successor.
+/// Settlements with successors that meet a cut are repeated, or return an error: every one that was reported
+/// as settled has its successor.
 async fn after_a_cut(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     let options = PartitionOptions::default().with_lease(c.timing().act_lease);
@@ -415,7 +420,7 @@ async fn after_a_cut(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Pushes one and pulls one, through whatever is left of a cut.
+/// Pushes one message and pulls one, despite what is left of a cut.
 async fn held_again(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult<Delivery> {
     let (recovery, message) = (Recovery::begins(), c.message());
     while queue.push(p, message.clone()).await.is_err() {

@@ -1,4 +1,4 @@
-//! Times of day: what a pusher says by its clock, and what a consumer is told by its own.
+//! Times of day: what a pusher means by its clock, and what a consumer is shown by its own.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,7 +17,8 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "times.received_at", [PullBounds, ServerTime], received_at).kills(&[Fault::OneTooMany]),
 ];
 
-/// A message that is not to come before a time of day does not, and comes soon after; one whose time is past comes at once.
+/// A message that must not come before a time of day does not, and comes soon after; one whose time is past
+/// comes at once.
 async fn not_before(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let (asked, due) = (Instant::now(), SystemTime::now() + t.delay);
@@ -30,7 +31,7 @@ async fn not_before(c: &Context) -> CaseResult {
     let mut second = c.ok(Clause::Delays, "a pull", queue.pull(&p).wait(wait).await)?;
     c.took(Clause::Delays, &later, "the one that is due later", asked.elapsed(), (t.delay, wait))?;
     c.same_ids(Clause::Delays, "the one that is due later", &later, &handler_ids(&second))?;
-    // A moment from now is still a time: it must not be taken for none at all, nor for never.
+    // A moment from now is still a time: it must not be mistaken for none at all, nor for never.
     let soon = SystemTime::now() + Duration::from_micros(400);
     let tiny = c.store(&queue, &p, vec![c.message().with_not_before(soon)]).await?;
     let mut third = c.hold(&queue, &p, 1).await?;
@@ -41,7 +42,7 @@ async fn not_before(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A message that expires at a time of day is handed out before it, and not after.
+/// A message that expires at a time of day is delivered before it, and not after.
 async fn expires_at(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
     let expiry = SystemTime::now() + t.delay;
@@ -55,7 +56,8 @@ async fn expires_at(c: &Context) -> CaseResult {
     c.processed(&queue, &mut got).await
 }
 
-/// A delivery tells when it was received, by the clock of who received it: after the pull began, and before it ended.
+/// A delivery says when it was received, by the clock of the client that received it: after the pull began,
+/// and before it ended.
 async fn received_at(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     c.store(&queue, &p, c.messages(2, |_, message| message)).await?;

@@ -1,4 +1,4 @@
-//! What is stored and cannot be read, met by a queue.
+//! Stored messages that cannot be read, met by a queue.
 
 use anyqueue::adapter::Action;
 use anyqueue::{Queue, QueueMessageStatus::Processed, header};
@@ -20,7 +20,8 @@ pub(super) const CASES: &[Case] = &[case!(Queue, "unreadable.dies", [ContentInta
         Fault::UnreadableLosesBytes,
     ])];
 
-/// Through the queue: a handler gets the others, and it is found among the dead letters with the reason.
+/// Through the queue: a handler gets the others, and the unreadable one is found among the dead letters with
+/// the reason.
 async fn dies(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let storage = c.unseen().await?;
@@ -52,7 +53,7 @@ async fn dies(c: &Context) -> CaseResult {
         "the other two as they were pushed, and nothing else",
         format!("{handled:?}"),
     )?;
-    // It may come behind them.
+    // The message may come behind them.
     let more =
         c.ok(Clause::ContentIntact, "a pull", queue.pull(three.p.name()).wait(c.timing().slack).await)?;
     c.check(

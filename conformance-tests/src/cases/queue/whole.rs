@@ -1,4 +1,5 @@
-//! Groups claimed whole through the portable queue: what it makes of them, what it gives back, what it refuses.
+//! Groups claimed whole through the portable queue: what it makes of them, what it releases, and what it
+//! refuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,7 @@ async fn pull(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult<Vec<Gro
     Ok(groups)
 }
 
-/// One pull must bring these members, as one group.
+/// Makes one pull, which must return these members, as one group.
 async fn pull_one(
     c: &Context,
     queue: &Queue,
@@ -65,7 +66,7 @@ fn labels(c: &Context, group: &GroupDelivery) -> String {
     c.history().labels(&handler_ids(group.members()))
 }
 
-/// Settles all members as processed; each must be settled.
+/// Settles all members as processed; each must return `Settled`.
 async fn processed(c: &Context, group: &mut GroupDelivery) -> CaseResult {
     settled(c, group, Status::Processed).await
 }
@@ -105,7 +106,7 @@ async fn groups(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::WholeGroups, "nothing, as all were processed").await
 }
 
-/// A group that failed comes again as a whole; once it is processed as a whole, the next members come.
+/// A group that failed comes back as a whole; once it is processed as a whole, the next members come.
 async fn settled_together(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let first = store_members(c, &queue, &p, 3).await?;
@@ -118,7 +119,8 @@ async fn settled_together(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::WholeGroups, "nothing, as all were processed").await
 }
 
-/// Dropped, a group gives back the members that were not settled: long before their leases end, in order, ahead of who came later.
+/// When a group is dropped, it releases the members that were not settled: long before their leases end, in
+/// order, ahead of members that came later.
 async fn dropped(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = store_members(c, &queue, &p, 4).await?;
@@ -152,7 +154,8 @@ fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {
     c.ok(Clause::Unsupported, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
 }
 
-/// Where whole groups are not declared they are refused, and nothing is claimed. One member at a time is what every backend gives.
+/// If whole groups are not declared, they are refused, and nothing is claimed. One member at a time is what
+/// every backend offers.
 async fn undeclared(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = over(c, &Altered::new(c.client().storage(), |declared| declared.whole_groups = false))?;
@@ -173,7 +176,7 @@ async fn undeclared(c: &Context) -> CaseResult {
     c.same_ids(Clause::WholeGroups, "both messages, each as a group of its own", &sent, &seen)
 }
 
-/// No member at all is an error, and nothing is claimed.
+/// Asking for no member at all is an error, and nothing is claimed.
 async fn none_asked_for(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(1, |_, message| message)).await?;
@@ -184,7 +187,7 @@ async fn none_asked_for(c: &Context) -> CaseResult {
     c.same_ids(Clause::Unsupported, "what is there still", &sent, &got)
 }
 
-/// The backend was asked for nothing.
+/// Judges that the backend was asked for nothing.
 fn nothing_claimed(c: &Context) -> CaseResult {
     let pulls = c.history().events().iter().filter(|event| matches!(event.op, Op::Pull { .. })).count();
     c.equal(Clause::Unsupported, &[], "the number of pulls", &0, &pulls)

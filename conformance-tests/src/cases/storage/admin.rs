@@ -1,4 +1,4 @@
-//! Inspection: what it says is true, and looking disturbs nobody.
+//! Inspection: its answers are true, and looking disturbs nobody.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::PurgeTakesDead]),
 ];
 
-/// No case browses more.
+/// No case browses more messages than this.
 const MOST_BROWSED: usize = 250;
 
 /// Waits for the declared staleness, then judges the counts, as a fresh client sees them.
@@ -199,7 +199,7 @@ async fn browse_pages(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Pages go on to the end, of whatever size they are.
+/// Pages continue to the end, whatever their size.
 async fn browse_many(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut sent = c.client().push(&p, &c.messages(MOST_BROWSED, |_, message| message)).await?;
@@ -213,7 +213,7 @@ async fn browse_many(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Browsing tells which messages are ready, delayed or held.
+/// Browsing shows which messages are ready, delayed or held.
 async fn browse_states(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay + c.timing().soon;
@@ -237,7 +237,7 @@ async fn browse_states(c: &Context) -> CaseResult {
     c.client().remove(&held).await
 }
 
-/// After browsing, everything is still there for anybody, and was delivered to nobody.
+/// After browsing, every message is still there for every client, and was delivered to nobody.
 async fn browse_leases_nothing(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(5, |_, message| message)).await?;
@@ -259,7 +259,7 @@ async fn deleted(c: &Context, p: &PartitionId, ids: &[MessageId]) -> CaseResult<
     c.ok(Clause::Deletion, "deleting", answers.into_iter().collect())
 }
 
-/// What waits is deleted, what is held is left alone, what is not there is not found.
+/// Waiting messages are deleted, held ones are left alone, and unknown ones are not found.
 async fn delete(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let held_id = c.client().push(&p, &[c.message()]).await?;
@@ -287,7 +287,7 @@ async fn delete(c: &Context) -> CaseResult {
     )
 }
 
-/// An id is deleted only where it was asked for.
+/// An id is deleted only in the partition that the call names.
 async fn delete_here_only(c: &Context) -> CaseResult {
     let (a, b) = (c.partition("a")?, c.partition("b")?);
     let sent = c.client().push(&a, &[c.message()]).await?;
@@ -300,7 +300,7 @@ async fn delete_here_only(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A purge removes what waits, here only, and nothing that is held.
+/// A purge removes waiting messages, in this partition only, and no held ones.
 async fn purge(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     let kept = c.client().push(&other, &[c.message()]).await?;
@@ -318,7 +318,7 @@ async fn purge(c: &Context) -> CaseResult {
     c.equal(Clause::Deletion, &[], "the number purged of an empty partition", &0, &purged)
 }
 
-/// A purge is done in steps of the size asked for; the last, smaller one tells the end.
+/// A purge proceeds in steps of the requested size; the last, smaller one shows the end.
 async fn purge_limit(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(7, |_, message| message)).await?;
@@ -329,7 +329,7 @@ async fn purge_limit(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Purging while consumers pull: each message is either removed by a consumer or purged.
+/// A purge while consumers pull: each message is either removed by a consumer or purged.
 async fn purge_during_pulls(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -358,7 +358,7 @@ async fn purge_during_pulls(c: &Context) -> CaseResult {
     c.equal(Clause::Deletion, &[], "purged and removed together", &sent.len(), &(purged? + seen?.len()))
 }
 
-/// Cancelling removes what waits; of what is held, the holder learns by extending.
+/// Cancelling removes waiting messages; the holder of a held one learns of it when it extends.
 async fn cancel(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let held_id = c.client().push(&p, &[c.message()]).await?;

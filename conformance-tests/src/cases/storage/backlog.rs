@@ -1,4 +1,4 @@
-//! A deep queue is as good as a shallow one: a million messages in the thorough tier.
+//! A deep queue works as well as a shallow one: a million messages in the thorough tier.
 
 use std::time::{Duration, Instant};
 
@@ -25,16 +25,16 @@ pub(super) const CASES: &[Case] = &[
 
 const DEADLINE: Duration = Duration::from_mins(10);
 
-/// Longest time that pushing the backlog may take; a backend that is slower is tried with what it has by then.
+/// The longest time that pushing the backlog may take; a slower backend is tested with what it has by then.
 const FILLING: Duration = Duration::from_mins(3);
 
-/// Pulls whose fastest is compared.
+/// How many pulls are made; the fastest is compared.
 const LOOKS: usize = 20;
 
-/// Messages that one step of a purge may take.
+/// How many messages one step of a purge may take.
 const STEP: usize = 1000;
 
-/// Pushes a deep backlog past the history and returns how many messages it has.
+/// Pushes a deep backlog outside of the history, and returns how many messages it has.
 async fn fill(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<usize> {
     let (wanted, begin) = (c.size(2_000, 1_000_000), Instant::now());
     let batch = c.capabilities().limits.push_batch.min(1000);
@@ -64,7 +64,7 @@ async fn clear(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult
     }
 }
 
-/// The fastest of some rounds of one pull and one settlement, and what they took out.
+/// Returns the fastest of several rounds of one pull and one settlement, and the messages they took out.
 async fn fastest_round(c: &Context, p: &PartitionId) -> CaseResult<(Duration, Vec<MessageId>)> {
     let (mut fastest, mut taken) = (Duration::MAX, Vec::new());
     for _ in 0..LOOKS {
@@ -77,7 +77,7 @@ async fn fastest_round(c: &Context, p: &PartitionId) -> CaseResult<(Duration, Ve
     Ok((fastest, taken))
 }
 
-/// At the front of a deep queue order, priority and speed are those of a shallow one.
+/// At the front of a deep queue, order, priority and speed are those of a shallow one.
 async fn deep(c: &Context) -> CaseResult {
     let (shallow, p) = (c.partition("shallow")?, c.partition("deep")?);
     let before = fastest_of_shallow(c, &shallow).await?;
@@ -96,9 +96,9 @@ async fn deep(c: &Context) -> CaseResult {
     c.equal(Clause::Deletion, &[], "the number purged", &count, &purged)?;
     c.ok(Clause::Close, "closing", unseen.close().await)?;
 
-    // Once more: what else the machine does may have begun meanwhile.
+    // Measure again: other work on the machine may have begun meanwhile.
     let expected = before.max(fastest_of_shallow(c, &shallow).await?);
-    // Ten times is far beyond noise and far below what a search of the backlog takes.
+    // Ten times is far beyond noise, and far below what a search of the backlog would take.
     let most = expected * 10 + Duration::from_millis(20);
     let told = format!(
         "a pull and a settlement within {most:?} before {count} messages, as {expected:?} did before none"
@@ -111,7 +111,7 @@ async fn fastest_of_shallow(c: &Context, shallow: &PartitionId) -> CaseResult<Du
     Ok(fastest_round(c, shallow).await?.0)
 }
 
-/// A deep queue is counted exactly, and purged in steps of the size asked for.
+/// A deep queue is counted exactly, and purged in steps of the requested size.
 async fn counted_and_purged(c: &Context) -> CaseResult {
     let (p, unseen) = (c.partition("deep")?, c.unseen().await?);
     let count = fill(c, &*unseen, &p).await?;

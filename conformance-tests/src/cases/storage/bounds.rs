@@ -1,4 +1,5 @@
-//! The ends of what is allowed: the longest, the most, the least, and nothing. Each works as what lies between.
+//! The limits of what is allowed: the longest, the most, the least, and nothing. Each works like anything in
+//! between.
 
 use std::time::{Duration, Instant};
 
@@ -41,17 +42,17 @@ pub(super) const CASES: &[Case] = &[
 
 const LONG: Duration = Duration::from_mins(2);
 
-/// More would measure the machine.
+/// A larger batch would measure the machine.
 const MAX_BATCH: usize = 1000;
 
-/// So many bytes, which differ from others of the same length in the last only.
+/// Returns a text of this many bytes, which differs from others of the same length only in its last one.
 fn of_bytes(bytes: usize, last: char) -> String {
     let mut text = "k".repeat(bytes - 1);
     text.push(last);
     text
 }
 
-/// A message for each end of each field that the backend has.
+/// Returns a message for each limit of each field that the backend has.
 fn at_the_ends(c: &Context) -> Vec<MessageData> {
     let declared = c.capabilities();
     let wide = "🦀".repeat(MAX_KEY_BYTES / 4);
@@ -84,7 +85,7 @@ fn at_the_ends(c: &Context) -> Vec<MessageData> {
     all
 }
 
-/// Every field at its ends is the same at each delivery.
+/// Every field at its limits is the same at each delivery.
 async fn fields(c: &Context) -> CaseResult {
     let (p, client, messages) = (c.partition("work")?, c.client(), at_the_ends(c));
     let sent = client.push(&p, &messages).await?;
@@ -106,14 +107,14 @@ async fn fields(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// As many as one call may have, all held.
+/// Takes as many messages as one call may have, all held.
 async fn full_batch(c: &Context) -> CaseResult<Vec<RawDelivery>> {
     let (p, batch) = (c.partition("work")?, c.capabilities().limits.settle_batch.min(MAX_BATCH));
     c.client().push(&p, &c.messages(batch, |_, message| message)).await?;
     c.client().take(&p, batch).await
 }
 
-/// As many as a call may have are settled in one call, to the last.
+/// As many messages as one call may have are settled in one call, down to the last.
 async fn batches(c: &Context) -> CaseResult {
     let (p, held) = (c.partition("work")?, full_batch(c).await?);
     let all: Vec<_> = held.iter().map(|held| settlement(held, Action::Release)).collect();
@@ -132,7 +133,8 @@ async fn batches(c: &Context) -> CaseResult {
     c.client().remove(&back).await
 }
 
-/// As many are extended in one call, to the last: here made shorter, so that all of them come back.
+/// As many are extended in one call, down to the last: here their leases become shorter, so that all of them
+/// come back.
 async fn extensions(c: &Context) -> CaseResult {
     let (p, held) = (c.partition("work")?, full_batch(c).await?);
     let duration = c.timing().lease;
@@ -172,7 +174,8 @@ async fn leases(c: &Context) -> CaseResult {
     client.remove(&got).await
 }
 
-/// The longest wait there is: what is ready is answered at once, a push ends it, and so does a stop.
+/// With the longest possible wait, ready messages are still returned at once, a push ends the wait, and so
+/// does a stop.
 async fn waits(c: &Context) -> CaseResult {
     let (p, client) = (c.partition("work")?, c.client());
     let request = || client.request(1, Duration::MAX);
@@ -206,7 +209,7 @@ fn settlement_of(held: &[RawDelivery]) -> Vec<anyqueue::adapter::Settlement> {
     held.iter().map(|held| settlement(held, Action::Remove)).collect()
 }
 
-/// What must end long before its own wait.
+/// Runs a call that must end long before its own wait does.
 async fn within<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult<T> {
     let (start, soon) = (Instant::now(), c.timing().soon * 2);
     let ended = tokio::time::timeout(soon, call).await;

@@ -1,4 +1,4 @@
-//! A pull that is asked to stop: it ends soon, loses nothing, and takes nothing afterwards.
+//! A pull that is asked to stop ends soon, loses nothing, and takes nothing afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,10 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExchangeIgnoresStop]),
 ];
 
-/// A waiter is certainly waiting, and one that can be served certainly is, after this long.
+/// After this long, a waiter is certainly waiting, and one that can be served certainly has been.
 const SETTLED_IN: Duration = Duration::from_millis(150);
 
-/// A wait that only its stop ends in time.
+/// A wait that only a stop ends in time.
 fn long_wait(c: &Context) -> Duration {
     c.timing().soon * 3
 }
@@ -63,7 +63,7 @@ async fn stopped_before_it_began(c: &Context) -> CaseResult {
     c.took(Clause::DroppedPull, &[], "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))
 }
 
-/// Pulls that were stopped take nothing of what is pushed later.
+/// Stopped pulls take none of the messages that are pushed later.
 async fn stopped_eats_nothing(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let stop = CancellationToken::new();
@@ -86,7 +86,8 @@ async fn stopped_eats_nothing(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Stop and push at the same moment: the message is in the stopped pull's answer, or there for the next one.
+/// A stop and a push at the same moment: the message is in the stopped pull's answer, or there for the next
+/// one.
 async fn stop_races_push(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for round in 0..40_u64 {

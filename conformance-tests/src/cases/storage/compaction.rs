@@ -1,4 +1,4 @@
-//! Pushes whose deduplication key is taken, and which do more than leave what is there as it is.
+//! Pushes whose deduplication key is taken, and which do more than leave the existing message as it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub(super) const CASES: &[Case] = &[
 
 const NEEDS: &[Need] = &[Need::OnDuplicate];
 
-/// Clients that push one key at once, and how often each does.
+/// How many clients push one key at once, and how often each does.
 const PUSHERS: usize = 6;
 const PUSHES: usize = 8;
 
@@ -66,7 +66,7 @@ fn keyed(message: MessageData, on_duplicate: OnDuplicate) -> MessageData {
     message.with_dedup_key("k").with_on_duplicate(on_duplicate)
 }
 
-/// Pushes one; this must be the answer.
+/// Pushes one message, and checks the answer.
 async fn answers(
     c: &Context,
     client: &Client,
@@ -84,7 +84,7 @@ async fn answers(
     c.check(Clause::Compaction, &[id], right, format!("{expected:?}"), format!("{answer:?}"))
 }
 
-/// What waits gets the content of the new one, and keeps its id and its options.
+/// A waiting message gets the content of the new one, and keeps its id and its options.
 async fn replaces(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = keyed(c.message(), OnDuplicate::Keep)
@@ -110,7 +110,7 @@ async fn replaces(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Compaction, "one message").await
 }
 
-/// A replaced message stands where it stood.
+/// A replaced message keeps its place.
 async fn keeps_the_place(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = push_one(c, &p, keyed(c.message(), OnDuplicate::Keep)).await?;
@@ -120,7 +120,7 @@ async fn keeps_the_place(c: &Context) -> CaseResult {
     removes(c, Clause::Compaction, "the replaced one where it stood", &p, &[first, second]).await
 }
 
-/// What is delayed is replaced too, and is due when it was.
+/// A delayed message is replaced too, and keeps its due time.
 async fn of_what_is_delayed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let pushed = Instant::now();
@@ -135,7 +135,7 @@ async fn of_what_is_delayed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// What a consumer holds stays as it is, also when it comes back.
+/// A message that a consumer holds stays as it is, also when it comes back.
 async fn leaves_what_is_held(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = keyed(c.message(), OnDuplicate::Keep);
@@ -151,7 +151,7 @@ async fn leaves_what_is_held(c: &Context) -> CaseResult {
     c.client().remove(&[back]).await
 }
 
-/// Of two that are due at different times the earlier one is left.
+/// Of two messages that are due at different times, the earlier one remains.
 async fn earlier(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let id = push_one(c, &p, keyed(c.message(), OnDuplicate::Keep).with_delay(t.delay * 20)).await?;
@@ -165,7 +165,7 @@ async fn earlier(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// One that would be due later, or no earlier than what is ready, changes nothing.
+/// A message that would be due later, or no earlier than one that is ready, changes nothing.
 async fn later_is_kept(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     for delay in [Duration::ZERO, t.delay] {
@@ -192,7 +192,7 @@ async fn later_is_kept(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Behind one that is held another is stored, and no third; the key is that of the one that waits.
+/// Behind a held message another one is stored, but no third; the key belongs to the one that waits.
 async fn behind(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = push_one(c, &p, keyed(c.message(), OnDuplicate::Behind)).await?;
@@ -210,7 +210,7 @@ async fn behind(c: &Context) -> CaseResult {
     removes(c, Clause::Deduplication, "the key free again", &p, &[free]).await
 }
 
-/// Behind one that waits nothing is stored, and it is not changed.
+/// Behind a waiting message nothing is stored, and that message is not changed.
 async fn behind_what_waits(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = keyed(c.message(), OnDuplicate::Keep);
@@ -223,7 +223,7 @@ async fn behind_what_waits(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Compaction, "one message").await
 }
 
-/// Several of one key in one call are taken in their order.
+/// Several pushes of one key in one call take effect in their order.
 async fn in_one_batch(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let messages: Vec<_> = [
@@ -266,7 +266,8 @@ async fn in_one_batch(c: &Context) -> CaseResult {
     c.client().remove(&[got]).await
 }
 
-/// A push that is repeated because its answer was lost changes nothing: what was pushed is there under its own id.
+/// A push that is repeated because its answer was lost changes nothing: what was pushed is there under its
+/// own id.
 async fn repeated(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for what in [OnDuplicate::Replace, OnDuplicate::Earlier, OnDuplicate::Behind] {
@@ -285,7 +286,7 @@ struct Pushed {
     ended: Instant,
 }
 
-/// Of many pushes at once one message is left, with the content of one that no other followed.
+/// After many concurrent pushes one message is left, with the content of one that no other followed.
 async fn last_of_many(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients =
@@ -329,7 +330,7 @@ async fn last_of_many(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Whoever pushes to be run behind what is held is seen by a run that began after the push.
+/// A push that asks to be run behind a held message is seen by a run that began after the push.
 async fn no_change_missed(c: &Context) -> CaseResult {
     let (p, worker) = (c.partition("work")?, c.fresh().await?);
     let (ended, pushes) = (AtomicBool::new(false), c.size(40, 400));

@@ -1,4 +1,4 @@
-//! Many at once: nothing lost, nothing twice, nobody stuck.
+//! Many clients at once: nothing is lost, nothing comes twice, and nobody gets stuck.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,10 +40,10 @@ pub(super) const CASES: &[Case] = &[
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// One look for work.
+/// How long one check for work waits.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A consumer that looked in vain so often in a row gives up: nothing more will come.
+/// A consumer that found nothing this often in a row gives up: nothing more will come.
 const MAX_IDLE: usize = 30;
 
 async fn clients(c: &Context) -> CaseResult<[Client; 4]> {
@@ -74,7 +74,7 @@ async fn no_overlap(c: &Context) -> CaseResult {
     c.same(Clause::Exclusive, "each message for exactly one consumer", &sent, &seen)
 }
 
-/// Somebody who holds a message and does nothing holds up nobody else.
+/// A client that holds a message and does nothing holds up nobody else.
 async fn stuck_holder(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let worker = c.fresh().await?;
@@ -86,7 +86,7 @@ async fn stuck_holder(c: &Context) -> CaseResult {
     c.client().remove(&stuck).await
 }
 
-/// Pushers and consumers at work at the same time.
+/// Pushers and consumers work at the same time.
 async fn push_and_pull(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients = clients(c).await?;
@@ -121,7 +121,7 @@ async fn push_and_pull(c: &Context) -> CaseResult {
     c.same(Clause::Stored, "everything that was pushed, once", &sent, &seen)
 }
 
-/// Consumers settle as the dice fall; in the end each message was removed exactly once.
+/// Consumers settle at random; in the end each message was removed exactly once.
 async fn random_fates(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients = clients(c).await?;

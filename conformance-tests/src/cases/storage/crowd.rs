@@ -1,6 +1,7 @@
-//! Several at once of whatever waits, ends or must be unique: each gets its turn, one wins where one can, and nobody is forgotten.
+//! Several clients at once of everything that waits, ends or must be unique: each gets its turn, one wins
+//! where only one can, and nobody is forgotten.
 //!
-//! The cases that wait run a second time on a runtime of one thread.
+//! The cases that wait run a second time on a single-threaded runtime.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "one_thread.idle", [Resources], idle).on_one_thread().kills(&[Fault::SpinsWhileWaiting]),
 ];
 
-/// How many do the same at once, where they need not wait for each other.
+/// How many clients do the same at once, where they need not wait for each other.
 const MANY: usize = 8;
 
 const WAITERS: usize = 3;
@@ -71,13 +72,14 @@ fn actions(p: &PartitionId) -> [Action; 5] {
     ]
 }
 
-/// Of those who settle one delivery at once one wins, whatever the others want, and its will is done, once.
+/// Of several clients that settle one delivery at once, one wins, whatever the others want, and its action is
+/// performed once.
 async fn settlers(c: &Context) -> CaseResult {
     let rounds = (0..actions(&c.partition("work")?).len()).map(|round| settled_by_one(c, round));
     join_all(rounds).await.into_iter().collect()
 }
 
-/// In each round another action comes first; in the last all want the same.
+/// In each round another action comes first; in the last round all want the same.
 async fn settled_by_one(c: &Context, round: usize) -> CaseResult {
     let (p, client) = (c.partition(&format!("work{round}"))?, c.client());
     let sent = client.push(&p, &[c.message()]).await?;
@@ -109,7 +111,7 @@ async fn settled_by_one(c: &Context, round: usize) -> CaseResult {
     c.in_order(Clause::SettleTwice, "nothing beyond what the winner wanted", &[], &[live?, dead?].concat())
 }
 
-/// Of those who push one message at once one stores it; the others are told that it is there.
+/// Of several clients that push one message at once, one stores it; the others learn that it is there.
 async fn pushers_of_one_id(c: &Context) -> CaseResult {
     let (p, message) = (c.partition("work")?, c.message());
     let clients = [c.client().clone(), c.fresh().await?, c.fresh().await?];
@@ -140,7 +142,8 @@ async fn pushers_of_one_id(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Several close one client at once, while it waits and pushes: all of them end, and what was acknowledged is there.
+/// Several tasks close one client at once while it waits and pushes: all of them end, and acknowledged
+/// messages are there.
 async fn closers(c: &Context) -> CaseResult {
     let (p, empty, client) = (c.partition("work")?, c.partition("empty")?, c.fresh().await?);
     let request = || client.request(1, c.timing().soon * 2);
@@ -201,7 +204,7 @@ fn is_closed(error: &anyqueue::Error) -> bool {
     error.kind() == anyqueue::ErrorKind::Closed
 }
 
-/// Several open and initialise a storage that nobody has used yet, and each can use it at once.
+/// Several clients open and initialise a storage that nobody has used yet, and each can use it at once.
 async fn openers(c: &Context) -> CaseResult {
     let (p, harness) = (c.partition("work")?, c.harness());
     let namespace = format!("opened_{}", uuid::Uuid::new_v4().simple());
@@ -237,20 +240,21 @@ async fn openers(c: &Context) -> CaseResult {
     c.same_ids(Clause::Init, "what each pushed after its own init", &sent, &came)
 }
 
-/// What came to several who wait, each of another client, and when the last of them got it.
+/// What several waiting clients got, and when the last of them got it.
 struct Woken {
     got: Vec<(Client, Vec<RawDelivery>)>,
     at: Instant,
 }
 
-/// Lets several wait for as long as it takes, and then lets that happen which gives one to each.
+/// Lets several clients wait for as long as necessary, and then triggers what gives one message to each.
 async fn each_of_several<T>(
     c: &Context,
     p: &PartitionId,
     happens: impl Future<Output = CaseResult<T>>,
 ) -> CaseResult<(Woken, T)> {
     let waiters = [c.fresh().await?, c.fresh().await?, c.fresh().await?];
-    // Twice as long as anything may take that is awaited here, so that its end is told from a wake-up.
+    // Twice as long as anything awaited here may take, so that the end of the wait cannot be mistaken for a
+    // wake-up.
     let wait = c.timing().latest(c.timing().lease.max(c.timing().delay)) * 2;
     let waiting = waiters.iter().map(|waiter| async move {
         let got = waiter.pull_with(p, waiter.request(1, wait)).await?;
@@ -270,7 +274,7 @@ async fn each_of_several<T>(
     Ok((Woken { got, at }, happened?))
 }
 
-/// Judges that each got one, and the last of them in time; removes them.
+/// Judges that each client got one message, and the last of them in time; removes the messages.
 async fn one_each(
     c: &Context,
     clause: Clause,
@@ -281,7 +285,7 @@ async fn one_each(
     let all: Vec<RawDelivery> = woken.got.iter().flat_map(|(_, got)| got.clone()).collect();
     c.same(clause, "one for each who waits", sent, &all)?;
     let took = woken.at.saturating_duration_since(since);
-    // Several are woken one after the other, and a busy machine holds each of them up.
+    // Several are woken one after another, and a busy machine delays each of them.
     let bounds = (bounds.0, bounds.1 + crate::context::scheduling());
     c.took(clause, sent, "the last of several that wait to be woken", took, bounds)?;
     for (client, got) in &woken.got {
@@ -290,7 +294,7 @@ async fn one_each(
     Ok(())
 }
 
-/// Several that come back at once, in one call, wake as many.
+/// Several messages that come back at once, in one call, wake as many waiters.
 async fn returned(c: &Context) -> CaseResult {
     let (p, holder) = (c.partition("work")?, c.client());
     for action in [Action::Release, Action::Retry, Action::Postpone { delay: Duration::ZERO, headers: None }]
@@ -307,7 +311,7 @@ async fn returned(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A resume wakes all who wait.
+/// A resume wakes all waiters.
 async fn resumed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(WAITERS, |_, message| message)).await?;
@@ -321,7 +325,7 @@ async fn resumed(c: &Context) -> CaseResult {
     one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (Duration::ZERO, c.timing().soon))).await
 }
 
-/// Delays that end together wake as many.
+/// Delays that end together wake as many waiters.
 async fn matured(c: &Context) -> CaseResult {
     let (p, delay) = (c.partition("work")?, c.timing().delay);
     let (woken, (sent, since)) = each_of_several(c, &p, async {
@@ -332,7 +336,7 @@ async fn matured(c: &Context) -> CaseResult {
     one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (delay, c.timing().latest(delay)))).await
 }
 
-/// So do postponements.
+/// Postponements that end together do the same.
 async fn postponed(c: &Context) -> CaseResult {
     let (p, delay) = (c.partition("work")?, c.timing().delay);
     let sent = c.client().push(&p, &c.messages(WAITERS, |_, message| message)).await?;
@@ -345,7 +349,7 @@ async fn postponed(c: &Context) -> CaseResult {
     one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (delay, c.timing().latest(delay)))).await
 }
 
-/// So do leases that end together, though nobody says so.
+/// Leases that end together do the same, although nobody announces their end.
 async fn leases_end(c: &Context) -> CaseResult {
     let (p, lease) = (c.partition("work")?, c.timing().lease);
     let sent = c.client().push(&p, &c.messages(WAITERS, |_, message| message)).await?;
@@ -361,7 +365,8 @@ async fn leases_end(c: &Context) -> CaseResult {
     one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (lease, c.timing().latest(lease)))).await
 }
 
-/// Several wait for one group: each removal gives its next to one of them, and nobody is forgotten.
+/// Several clients wait for one group: each removal gives the next member to one of them, and nobody is
+/// forgotten.
 async fn pullers_of_a_group(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (woken, sent) = each_of_several(c, &p, async {
@@ -383,7 +388,7 @@ async fn pullers_of_a_group(c: &Context) -> CaseResult {
     c.same(Clause::AllWaitersWake, "one for each who waits", &sent, &all)
 }
 
-/// Several that wait take no processor time: whoever else is on their thread has it for himself.
+/// Several waiting clients take no processor time: others on their thread have it to themselves.
 async fn idle(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.fresh().await?);
     let wait = c.timing().latest(c.timing().soon);

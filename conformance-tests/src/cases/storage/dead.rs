@@ -42,7 +42,7 @@ fn die(p: &PartitionId, headers: Option<Headers>) -> Action {
     Action::Move { to: p.dead_letters(), headers }
 }
 
-/// A dead letter has its id, payload and identity, and the headers it died with.
+/// A dead letter has its id, payload and identity, and the headers with which it died.
 async fn intact(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let message = c.message().with_task_id("task").with_session_id("session").with_header("own", "kept");
@@ -69,7 +69,7 @@ async fn once(c: &Context) -> CaseResult {
     c.client().remove(&dead).await
 }
 
-/// Brought back to life, a message is a fresh one, and no longer among the dead.
+/// A redriven message is a fresh one, and no longer among the dead.
 async fn redrive(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &[c.message().with_header("own", "kept")]).await?;
@@ -93,7 +93,7 @@ async fn redrive(c: &Context) -> CaseResult {
     c.client().remove(&alive).await
 }
 
-/// What dies makes way for the rest.
+/// A message that dies makes way for the rest.
 async fn head_does_not_block(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(5, |_, message| message)).await?;

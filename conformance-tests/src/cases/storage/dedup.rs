@@ -74,7 +74,7 @@ fn keyed(c: &Context) -> MessageData {
     c.message().with_dedup_key("the key")
 }
 
-/// Pushes a message with the key; it must be answered as a duplicate of `first`.
+/// Pushes a message with the key; it must be reported as a duplicate of `first`.
 async fn is_duplicate(
     c: &Context,
     client: &Client,
@@ -102,7 +102,7 @@ fn only(c: &Context, sent: &[MessageId]) -> CaseResult<MessageId> {
     sent.first().copied().ok_or_else(|| c.failed(Clause::PushResults, &[], "one id", "none"))
 }
 
-/// The second message with a key is not stored, though its body differs, and whoever pushes it.
+/// A second message with a key is not stored, even if its body differs, whoever pushes it.
 async fn second_is_duplicate(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -117,7 +117,8 @@ async fn second_is_duplicate(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Two with one key in one batch: the first is stored, the second is its duplicate, the third is not disrupted.
+/// Three messages in one batch, two with one key: the first is stored, the second is its duplicate, the third
+/// is not affected.
 async fn in_one_batch(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let batch = [keyed(c), keyed(c), c.message()];
@@ -136,7 +137,7 @@ async fn in_one_batch(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Of sixteen pushes at once exactly one is stored.
+/// Of sixteen concurrent pushes, exactly one is stored.
 async fn sixteen_at_once(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients = [c.client().clone(), c.fresh().await?, c.fresh().await?, c.fresh().await?];
@@ -155,7 +156,7 @@ async fn sixteen_at_once(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Each partition has keys of its own.
+/// Each partition has its own keys.
 async fn per_partition(c: &Context) -> CaseResult {
     for name in ["a", "b"] {
         let p = c.partition(name)?;
@@ -192,7 +193,7 @@ async fn while_delayed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// With its message the key is gone.
+/// When its message is gone, the key is free.
 async fn free_after_removal(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for _ in 0..3 {
@@ -218,7 +219,7 @@ async fn free_after_death(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A message moved to another partition frees its key at home and takes none abroad.
+/// A message moved to another partition frees its key in the old one, and takes none in the new one.
 async fn moved_takes_no_key(c: &Context) -> CaseResult {
     let (p, to) = (c.partition("work")?, c.partition("to")?);
     let moved = c.client().push(&p, &[keyed(c)]).await?;
@@ -234,7 +235,7 @@ async fn moved_takes_no_key(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Texts that are the same to people, or to somebody who folds them, and differ in their bytes.
+/// Texts that look the same to people, or to software that normalises them, but differ in their bytes.
 pub(super) const NEARLY_EQUAL: [&str; 8] =
     ["key", "key ", " key", "key\t", "KEY", "Key", "k\u{e9}y", "ke\u{301}y"];
 
@@ -248,7 +249,7 @@ async fn keys_by_bytes(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A purge takes what waits, with its keys, and leaves what is held, with its own.
+/// A purge takes waiting messages, with their keys, and leaves held ones, with theirs.
 async fn purge_leaves_held(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &[c.message().with_dedup_key("held")]).await?;

@@ -1,4 +1,4 @@
-//! Delay: never early, late by at most the slack, and in nobody's way.
+//! Delays: never early, late by at most the slack, and in nobody's way.
 
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ async fn due(c: &Context, delay: Duration) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// What is ready behind a delayed message is delivered at once.
+/// A ready message behind a delayed one is delivered at once.
 async fn does_not_block(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay + c.timing().soon;
@@ -102,7 +102,7 @@ async fn zero_is_now(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A delay goes on without the client that asked for it.
+/// A delay continues without the client that asked for it.
 async fn outlives_pusher(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (pusher, delay, start) = (c.fresh().await?, c.timing().delay, Instant::now());
@@ -121,7 +121,7 @@ async fn outlives_pusher(c: &Context) -> CaseResult {
     consumer.remove(&got).await
 }
 
-/// Messages with different delays come each at its time, whatever the order of the pushes.
+/// Messages with different delays each come at their own time, whatever the order of the pushes.
 async fn each_its_own(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let step = c.timing().delay;
@@ -154,7 +154,7 @@ async fn each_its_own(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Once due, a delayed message is like any other: the higher priority goes first.
+/// Once due, a delayed message is like any other: higher priorities go first.
 async fn matured_by_priority(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay;
@@ -166,7 +166,8 @@ async fn matured_by_priority(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A delayed message takes its place when it is due: behind what was pushed meanwhile, ahead of what comes later.
+/// A delayed message takes its place when it is due: behind messages that were pushed meanwhile, ahead of
+/// those that come later.
 async fn matured_goes_last(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay + Duration::from_secs(1);
@@ -180,7 +181,7 @@ async fn matured_goes_last(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A postponed message stays away for as long as was asked.
+/// A postponed message stays away for as long as requested.
 async fn postponed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay;
@@ -199,7 +200,8 @@ async fn postponed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// When its delay is over, a postponed message goes behind what is there, and ahead of what comes later.
+/// When its delay is over, a postponed message goes behind those that are there, and ahead of those that come
+/// later.
 async fn postponed_goes_last(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay;
@@ -219,7 +221,7 @@ async fn postponed_goes_last(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// The longest delay that is declared is accepted and kept.
+/// The longest declared delay is accepted and kept.
 async fn longest(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let longest = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
@@ -235,14 +237,14 @@ async fn longest(c: &Context) -> CaseResult {
     c.equal(Clause::Deletion, &sent, "the outcome of deleting it", &vec![DeleteOutcome::Deleted], &deleted)
 }
 
-/// A message pushed again while it is delayed comes when the first push said.
+/// A message that is pushed again while it is delayed comes when the first push said.
 async fn repeat_keeps_the_delay(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().soon + c.timing().delay * 2;
     let message = c.message().with_delay(delay);
     let pushed = Instant::now();
     let id = push_one(c, &p, message.clone()).await?;
-    // A delay that starts anew now ends later than the first one may.
+    // A delay that started again now would end later than the first one may.
     tokio::time::sleep(c.timing().soon + c.timing().delay / 2).await;
     refused(c, Clause::Delays, &p, message).await?;
     if pushed.elapsed() >= delay {

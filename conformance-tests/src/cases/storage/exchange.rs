@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExchangeOvertakes]),
 ];
 
-/// The settlement frees the next of the group, and the same call gets it.
+/// The settlement frees the next member of the group, and the same call gets it.
 async fn settles_first(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(2, |_, message| message.with_group("g"))).await?;
@@ -49,7 +49,7 @@ async fn elsewhere(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Those that overlap claim in the order in which they were begun, whichever is answered first.
+/// Overlapping exchanges claim in the order in which they were begun, whichever is answered first.
 async fn in_order(c: &Context) -> CaseResult {
     let (p, client) = (c.partition("work")?, c.client());
     let sent = client.push(&p, &c.messages(32, |_, message| message)).await?;
@@ -61,7 +61,7 @@ async fn in_order(c: &Context) -> CaseResult {
     for (_, pulled) in join_all(exchanges).await {
         got.extend(c.ok(Clause::ReadyAtOnce, "pulling in an exchange", pulled)?);
     }
-    // One that did not wait may have brought nothing.
+    // An exchange that did not wait may have brought nothing.
     got.extend(client.take(&p, 16 - got.len()).await?);
     c.in_order(Clause::Order, "what overlapping exchanges bring", sent.get(16..).unwrap_or_default(), &got)?;
     client.remove(&got).await

@@ -1,4 +1,4 @@
-//! Every field through every fate: a message that carries all there is, after each way of coming back.
+//! Every field through every fate: a message with all possible fields, after each way of coming back.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ pub(super) const CASES: &[Case] = &[
 const GROUP: &str = "group of the full one";
 const KEY: &str = "key of the full one";
 
-/// Numbers that 8 bits, 16 bits, or 32 bits of milliseconds could not hold.
+/// Numbers that would not fit into 8 bits, 16 bits, or 32 bits of milliseconds.
 const MAX_RETRIES: u32 = 70_000;
 const MAX_DURATION: Duration = Duration::from_hours(3);
 const TIME_TO_LIVE: Duration = Duration::from_hours(60 * 24);
 
-/// A message with every field that the backend declares to keep.
+/// Returns a message with every field that the backend declares to keep.
 fn full(c: &Context) -> MessageData {
     let declared = c.capabilities();
     let mut full = c
@@ -64,7 +64,7 @@ fn full(c: &Context) -> MessageData {
     full
 }
 
-/// Pushes the full one and takes it.
+/// Pushes the full message and takes it.
 async fn held(c: &Context, p: &PartitionId) -> CaseResult<(MessageData, RawDelivery)> {
     let full = full(c);
     c.client().push(p, std::slice::from_ref(&full)).await?;
@@ -73,11 +73,11 @@ async fn held(c: &Context, p: &PartitionId) -> CaseResult<(MessageData, RawDeliv
     Ok((full, held))
 }
 
-/// Judges that nothing of it is lost.
+/// Judges that nothing of the message is lost.
 fn whole(c: &Context, pushed: &MessageData, seen: &MessageData, moved: bool) -> CaseResult {
     let mut expected = pushed.clone();
     if moved {
-        // The move has freed its key, which the message may still show.
+        // The move has freed the key, which the message may still show.
         let mut options = expected.options().clone();
         options.dedup_key.clone_from(&seen.options().dedup_key);
         expected = expected.with_options(options);
@@ -92,8 +92,8 @@ fn whole(c: &Context, pushed: &MessageData, seen: &MessageData, moved: bool) -> 
     c.equal(Clause::ContentIntact, &about, "task, session and options", &rest(&expected), &rest(seen))
 }
 
-/// Judges that the message came back as it was pushed, and stands where its fields say: ahead of a lower priority, alone of its group,
-/// and in the way of another with its key.
+/// Judges that the message came back as it was pushed, and stands where its fields put it: ahead of lower
+/// priorities, alone in its group, and in the way of another message with its key.
 async fn back(c: &Context, p: &PartitionId, full: &MessageData, moved: bool) -> CaseResult {
     let (declared, client) = (c.capabilities(), c.client());
     let mut expected = vec![full.id()];
@@ -135,7 +135,7 @@ async fn back(c: &Context, p: &PartitionId, full: &MessageData, moved: bool) -> 
     client.remove(&got).await
 }
 
-/// While the full one lives its key is taken; a move frees it.
+/// While the full message lives, its key is taken; a move frees it.
 async fn another_with_the_key(c: &Context, p: &PartitionId, moved: bool) -> CaseResult {
     let other = c.message().with_dedup_key(KEY);
     let id = other.id();

@@ -1,6 +1,6 @@
-//! A server that dies, freezes and is cut off, under clients that stay.
+//! A server that dies, freezes and is cut off, while its clients stay open.
 //!
-//! Every case has a server of its own, heals it before its end, and leaves the account to find what was lost.
+//! Every case has its own server, heals it before the end, and lets the account find what was lost.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,8 @@ pub(super) const CASES: &[Case] = &[
 const MINUTES: Duration = Duration::from_mins(3);
 
 impl Context {
-    /// Pushes until all are stored. Where ids are not unique, what was not answered may be there twice.
+    /// Pushes until all messages are stored. If ids are not unique, a message whose push was not answered may
+    /// be there twice.
     async fn push_again(&self, client: &Client, p: &PartitionId, messages: &[MessageData]) -> CaseResult {
         self.push_within(Recovery::begins(), client, p, messages).await
     }
@@ -78,7 +79,8 @@ impl Context {
         self.remove_all_since(client, p, left, &watch::Sender::new(Instant::now())).await
     }
 
-    /// The same, in the time that a server takes to recover since the moment told, which may yet change.
+    /// Does the same within the time that a server takes to recover, counted from the given moment, which may
+    /// still change.
     async fn remove_all_since(
         &self,
         client: &Client,
@@ -104,8 +106,8 @@ impl Context {
         Ok(())
     }
 
-    /// Removes until the server has answered. `Lost` is an answer too: an attempt before may have been carried out without
-    /// anybody being told, and if it was not, the account meets the message again.
+    /// Removes until the server has answered. `Lost` is an answer too: an earlier attempt may have been
+    /// carried out without an answer, and if it was not, the account finds the message.
     async fn removed(&self, client: &Client, got: &[RawDelivery]) -> CaseResult {
         let settlements: Vec<_> = got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
         let recovery = Recovery::begins();
@@ -116,7 +118,8 @@ impl Context {
     }
 }
 
-/// Killed and started again while nobody works: what was stored is there, and the same clients go on.
+/// The server is killed and started again while nobody works: stored messages are there, and the same clients
+/// go on.
 async fn killed_idle(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (client, other) = (c.client(), c.fresh().await?);
@@ -139,13 +142,13 @@ async fn killed_idle(c: &Context) -> CaseResult {
     c.remove_all(&other, &p, sent).await
 }
 
-/// Killed twice while one client pushes and another pulls.
+/// The server is killed twice while one client pushes and another pulls.
 async fn killed_under_load(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (client, other) = (c.client(), c.fresh().await?);
     let messages = c.messages(c.size(300, 3000), |_, message| message);
     let sent: Vec<_> = messages.iter().map(MessageData::id).collect();
-    // A start takes as long as the server takes; the consumer's time begins anew with it.
+    // A start takes as long as the server takes; the consumer's time starts again with it.
     let since = watch::Sender::new(Instant::now());
     let push = async {
         for (number, batch) in messages.chunks(10).enumerate() {
@@ -170,7 +173,8 @@ async fn killed_under_load(c: &Context) -> CaseResult {
     all_stored.and(all_removed)
 }
 
-/// The request arrives, the answer does not: the push is no success, and what repeating would do is told.
+/// The request arrives, the answer does not: the push is not a success, and the error says what repeating
+/// would do.
 async fn push_unanswered(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.client();
@@ -191,12 +195,12 @@ async fn push_unanswered(c: &Context) -> CaseResult {
     c.push_again(client, &p, &[message]).await
 }
 
-/// Lets a call wait for an answer that never comes, then ends its connection, and heals the network.
+/// Lets a call wait for an answer that never comes, then breaks its connection, and heals the network.
 async fn unanswered<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult<T> {
     let (answer, disrupted) = join(call, async {
-        // Long enough for the request to arrive; whether it did makes no difference to what is right.
+        // Long enough for the request to arrive; whether it did makes no difference to what is correct.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        // In this order: what a network holds back must not arrive after all.
+        // In this order: a request that the network holds back must not arrive after all.
         c.disrupt(Disruption::Cut).await?;
         c.disrupt(Disruption::Heal).await
     })
@@ -204,7 +208,7 @@ async fn unanswered<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult
     disrupted.map(|()| answer)
 }
 
-/// A pull whose connection ends while it waits eats nothing.
+/// A pull whose connection breaks while it waits loses no message.
 async fn cut_in_pull(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (client, other) = (c.client(), c.fresh().await?);
@@ -231,7 +235,8 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
     let client = c.client();
     client.push(&p, &c.messages(1, |_, message| message)).await?;
     let [held] = client.take_exact(&p).await?;
-    // Stalled, not muted: the request itself is lost, so that `Settled` would be a lie that shows.
+    // The connection is stalled, not just muted: the request itself is lost, so that a false `Settled` would
+    // be noticed.
     c.disrupt(Disruption::Stall).await?;
     let settlements = [settlement(&held, Action::Remove)];
     let answer = unanswered(c, client.storage().settle(&settlements)).await?;
@@ -257,7 +262,7 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
     c.check(Clause::SettleTwice, &about, owned, "Settled under a lease that holds", format!("{again:?}"))
 }
 
-/// An extension without an answer is no extension.
+/// An extension without an answer is not an extension.
 async fn extend_unanswered(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.client();
@@ -267,7 +272,7 @@ async fn extend_unanswered(c: &Context) -> CaseResult {
     let extension = Extension { lease: held.lease.clone(), duration: c.timing().long_lease };
     let answer = unanswered(c, client.storage().extend(std::slice::from_ref(&extension))).await?;
     let about = [held.lease.id];
-    // Where the lease is the connection, no server is asked.
+    // If the lease is the connection, no server is asked.
     let right = c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Connection
         || (answer.len() == 1 && answer.iter().all(Result::is_err));
     c.check(Clause::Extend, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;

@@ -79,7 +79,7 @@ async fn push_group(c: &Context, group: &str, n: usize) -> CaseResult<Vec<Messag
     c.client().push(&c.partition("work")?, &messages).await
 }
 
-/// While a member is out, the next one is not offered; once it is removed, it is.
+/// While one member is held, the next one is not offered; once it is removed, the next one is.
 async fn one_at_a_time(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = push_group(c, "g", 3).await?;
@@ -94,7 +94,7 @@ async fn one_at_a_time(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Each group has its own head; who is in no group waits for nobody.
+/// Each group has its own head; messages without a group wait for nobody.
 async fn side_by_side(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (mut heads, mut rest) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ async fn side_by_side(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A long group comes in the order of its pushes.
+/// A long group comes in push order.
 async fn order_over_many(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = push_group(c, "g", c.size(100, 1000)).await?;
@@ -191,7 +191,7 @@ async fn postponed_head_holds(c: &Context) -> CaseResult {
     c.in_order(Clause::Groups, "the postponed head, then the next", &sent, &seen)?;
     let bounds = (delay, c.timing().latest(delay) + c.timing().soon);
     c.took(Clause::Delays, &sent, "both", start.elapsed(), bounds)?;
-    // Postponed without a delay it holds its group as well.
+    // Postponed without a delay, it holds its group as well.
     let sent = push_group(c, "h", 2).await?;
     let head = c.client().pull(&p, 10).await?;
     c.client().settle_all(&head, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
@@ -219,7 +219,8 @@ async fn delayed_joins_at_maturity(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A member whose delay is over is ahead of what is pushed after that, though nobody has pulled since: behind a head that goes, too.
+/// A member whose delay is over is ahead of members pushed after that, even if nobody has pulled since, and
+/// even behind a head that goes.
 async fn matured_unseen_is_ahead(c: &Context) -> CaseResult {
     let (p, delay) = (c.partition("work")?, c.timing().delay);
     for has_head in [false, true] {
@@ -241,7 +242,7 @@ async fn matured_unseen_is_ahead(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Whoever waits gets the next member as soon as the head is removed.
+/// A waiting client gets the next member as soon as the head is removed.
 async fn next_wakes_waiter(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -272,7 +273,7 @@ async fn next_wakes_waiter(c: &Context) -> CaseResult {
     c.in_order(Clause::Groups, "the head, then the next", &sent, &[head, got].concat())
 }
 
-/// A message that is moved in joins the end of its group there.
+/// A message that is moved into a partition joins the end of its group there.
 async fn moved_joins_at_end(c: &Context) -> CaseResult {
     let (p, from) = (c.partition("work")?, c.partition("from")?);
     let moved = c.client().push(&from, &[c.message().with_group("g")]).await?;
@@ -289,7 +290,7 @@ async fn moved_joins_at_end(c: &Context) -> CaseResult {
     c.in_order(Clause::Groups, "the moved member last", &[sent, moved].concat(), &seen)
 }
 
-/// Eight consumers, twenty groups: each group in order, and never two of one at once.
+/// Eight consumers and twenty groups: each group comes in order, and never two members of one at once.
 async fn many_consumers(c: &Context) -> CaseResult {
     let mut sent = Vec::new();
     for group in 0..20 {
@@ -319,7 +320,7 @@ async fn many_consumers(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A delivery, when it came, and when its removal began.
+/// A delivery, when it arrived, and when its removal began.
 #[derive(Clone)]
 struct Taken {
     came: Instant,
@@ -327,7 +328,7 @@ struct Taken {
     delivery: RawDelivery,
 }
 
-/// Takes and removes until nothing has come for a while.
+/// Takes and removes messages until nothing has come for a while.
 async fn consume(c: &Context, client: &Client) -> CaseResult<Vec<Taken>> {
     let p = c.partition("work")?;
     let mut seen = Vec::new();

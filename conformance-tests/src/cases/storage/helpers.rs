@@ -28,7 +28,7 @@ pub(super) async fn refused(
     c.check(clause, &[id], right, "a duplicate", format!("{answer:?}"))
 }
 
-/// Takes and removes exactly these, one pull after the other.
+/// Takes and removes exactly these messages, one pull after another.
 pub(super) async fn removes(
     c: &Context,
     clause: Clause,
@@ -41,7 +41,7 @@ pub(super) async fn removes(
     c.client().remove(&got).await
 }
 
-/// A dead letter of the partition.
+/// Creates a dead letter of the partition.
 pub(super) async fn dead_letter(c: &Context, p: &PartitionId) -> CaseResult<MessageId> {
     let id = push_one(c, p, c.message()).await?;
     let held = c.client().take(p, 1).await?;

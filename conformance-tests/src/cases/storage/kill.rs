@@ -61,7 +61,7 @@ pub(super) const CASES: &[Case] = &[
 
 const LONG: Duration = Duration::from_secs(90);
 
-/// A child that is to be killed in a batch pushes this many at once, if the backend allows.
+/// A child that will be killed during a batch pushes this many messages at once, if the backend allows it.
 const BATCH: usize = 50;
 
 fn millis(duration: Duration) -> u64 {
@@ -82,7 +82,7 @@ pub(super) fn removed(events: &[ChildEvent]) -> Vec<MessageId> {
     events.iter().filter_map(of).collect()
 }
 
-/// What a killed process pushed and had acknowledged is there.
+/// Messages that a killed process pushed and had acknowledged are there.
 async fn pusher_after_ok(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut child = c.spawn(&Role::Pusher { partition: "work".to_owned(), count: 20 })?;
@@ -98,11 +98,12 @@ async fn pusher_after_ok(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Stored, "each once").await
 }
 
-/// A process killed anywhere in a batch leaves each message whole, the acknowledged among them, and blocks nobody.
+/// A process killed anywhere in a batch leaves each message whole or not at all, keeps the acknowledged ones,
+/// and blocks nobody.
 async fn pusher_in_a_batch(c: &Context) -> CaseResult {
     let (p, mut random) = (c.partition("work")?, c.random());
     let batch = BATCH.min(c.capabilities().limits.push_batch);
-    // Of all children: a server may still be at work on the push of one that is long dead.
+    // Those of all children: a server may still be working on the push of one that died long ago.
     let (mut payloads, mut seen) = (HashMap::new(), HashSet::new());
     for _ in 0..c.size(5, 40) {
         let mut child = c.spawn(&Role::BatchPusher { partition: "work".to_owned(), batch })?;
@@ -133,7 +134,7 @@ async fn judge_pushes(
 ) -> CaseResult {
     loop {
         let max = c.capabilities().limits.pull_batch.min(1000);
-        // Only what is owed is waited for.
+        // Wait only for messages that must come.
         let wait = if acknowledged.is_empty() { Duration::ZERO } else { c.timing().soon };
         let got = c.client().pull_with(p, c.client().request(max, wait)).await?;
         if got.is_empty() {
@@ -160,7 +161,8 @@ async fn judge_pushes(
     c.check(Clause::Stored, &left, left.is_empty(), told, format!("{} missing", acknowledged.len()))
 }
 
-/// What a killed consumer held comes back at the end of its lease, not earlier, and not much later.
+/// Messages that a killed consumer held come back at the end of their leases, not earlier, and not much
+/// later.
 async fn consumer_holding(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let lease = t.lease * 3;
@@ -194,7 +196,8 @@ async fn consumer_holding(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Where the lease is the connection, what a killed consumer held comes back at once, however long a lease it asked for.
+/// If the lease is the connection, messages that a killed consumer held come back at once, however long a
+/// lease it asked for.
 async fn consumer_on_a_connection(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let sent = c.client().push(&p, &c.messages(10, |_, message| message)).await?;
@@ -209,7 +212,7 @@ async fn consumer_on_a_connection(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A consumer killed while it settles: what it had confirmed never comes back, all else does.
+/// A consumer killed while it settles: messages whose removal was confirmed never come back, all others do.
 async fn consumer_around_settle(c: &Context) -> CaseResult {
     let (p, t, mut random) = (c.partition("work")?, c.timing(), c.random());
     for _ in 0..c.size(4, 20) {
@@ -238,7 +241,8 @@ async fn consumer_around_settle(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What the killed process had not removed comes back, each once; but for the one that it was removing.
+/// Messages that the killed process had not removed come back, each once, except for the one that it was
+/// removing.
 async fn settled_or_back(
     c: &Context,
     p: &PartitionId,
@@ -248,7 +252,7 @@ async fn settled_or_back(
     let (t, gone, last) = (c.timing(), removed(events), taken(events).last().copied());
     let open = last.filter(|last| !gone.contains(last));
     let mut left: HashSet<_> = sent.iter().filter(|id| !gone.contains(id)).copied().collect();
-    // Where a removal is only sent, a crash may take those that were on their way.
+    // If a removal is only sent, a crash may lose those that were on their way.
     let is_confirmed = c.capabilities().settle_confirm == SettleConfirm::Confirmed;
     let mut unsent: HashSet<_> = gone.iter().filter(|_| !is_confirmed).copied().collect();
     loop {
@@ -278,13 +282,13 @@ async fn settled_or_back(
     c.check(Clause::LeaseEnd, &missing, missing.is_empty(), told, format!("{} missing", missing.len()))
 }
 
-/// It was removed, but the process was killed before it could say so.
+/// The message was removed, but the process was killed before it could report it.
 pub(super) fn unsaid(c: &Context, id: MessageId) {
     let ticket = c.history().begin(&"killed".into(), Op::ChildRemoved { id });
     c.history().end(ticket, 1, |_| ());
 }
 
-/// Collects what a child says until told to end, then kills it.
+/// Collects what a child reports until told to end, then kills it.
 async fn watch(child: &mut Child, done: &CancellationToken) -> CaseResult<Vec<ChildEvent>> {
     let mut events = Vec::new();
     loop {
@@ -310,7 +314,7 @@ async fn processes_share(c: &Context) -> CaseResult {
     let (mut one, mut two) = (c.spawn(&role)?, c.spawn(&role)?);
     let mut sent = c.client().push(&p, &c.messages(FIRST, |_, message| message)).await?;
     let removal = |event: &ChildEvent| matches!(event, ChildEvent::Removed { .. });
-    // Either may have taken them all before the other was there.
+    // Either may have taken all of them before the other was there.
     let (early_one, early_two) = tokio::select! {
         early = one.wait_for(1, removal) => (early?, Vec::new()),
         early = two.wait_for(1, removal) => (Vec::new(), early?),
@@ -347,7 +351,8 @@ async fn processes_share(c: &Context) -> CaseResult {
     )
 }
 
-/// A process that was stopped beyond its lease and then goes on disturbs nobody: its settlements answer `Lost`.
+/// A process that was stopped beyond its lease and then continues disturbs nobody: its settlements return
+/// `Lost`.
 async fn stopped_beyond_its_lease(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let lease = t.lease * 3;

@@ -1,4 +1,4 @@
-//! Lease: one owner until it ends, and anybody soon after.
+//! Leases: one owner until the lease ends, and anybody soon after.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -60,10 +60,10 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExtendTakesBatch]),
 ];
 
-/// Messages of each partition whose leases one call extends.
+/// How many messages of each partition one call extends.
 const MANY: usize = 110;
 
-/// A message that is held and not settled comes to somebody else: not before the lease ends, and soon after.
+/// A message that is held and not settled goes to another client: not before the lease ends, and soon after.
 async fn invisible_until_end(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -74,7 +74,7 @@ async fn invisible_until_end(c: &Context) -> CaseResult {
     let got = other.pull_with(&p, other.request(1, latest)).await?;
     c.in_order(Clause::LeaseEnd, "the message whose lease ended", &sent, &got)?;
     c.in_order(Clause::LeaseEnd, "the message, held first", &sent, &held)?;
-    // The claim was between `start` and its answer, so the end is at least `lease` after `start`.
+    // The claim happened between `start` and its answer, so the end is at least `lease` after `start`.
     c.took(
         Clause::LeaseEnd,
         &sent,
@@ -92,7 +92,7 @@ async fn hold(c: &Context, p: &PartitionId, lease: Duration) -> CaseResult<Vec<R
     Ok(got)
 }
 
-/// While somebody holds a message nobody gets it, however many ask.
+/// While one client holds a message, no other gets it, however many ask.
 async fn nobody_else(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (b, d) = (c.fresh().await?, c.fresh().await?);
@@ -122,12 +122,13 @@ async fn chosen_per_pull(c: &Context) -> CaseResult {
     c.client().remove(&long).await
 }
 
-/// Leases that began apart end apart.
+/// Leases that began at different times end at different times.
 async fn end_apart(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (other, lease) = (c.fresh().await?, c.timing().lease * 2);
     c.client().push(&p, &c.messages(3, |_, message| message)).await?;
-    // On a slow machine a lease may be over before the last one begins: then its message comes again, and counts from there.
+    // On a slow machine a lease may be over before the last one begins: then its message comes again, and its
+    // time counts from there.
     let mut begun = BTreeMap::new();
     while begun.len() < 3 {
         let since = Instant::now();
@@ -199,7 +200,7 @@ async fn extend_all(c: &Context, held: &[RawDelivery], duration: Duration) -> Ca
     Ok(outcomes)
 }
 
-/// An extension sets the end to now + its duration: it can also bring it nearer.
+/// An extension sets the end to now + its duration: it can also make the lease end earlier.
 async fn extend_moves_the_end(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -212,7 +213,7 @@ async fn extend_moves_the_end(c: &Context) -> CaseResult {
     other.remove(&got).await
 }
 
-/// Lets the first client's lease expire, and somebody else take the message.
+/// Lets the first client's lease expire, and another client take the message.
 async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(RawDelivery, Vec<RawDelivery>)> {
     let sent = c.client().push(p, &[c.message()]).await?;
     let held = hold(c, p, c.timing().lease).await?;
@@ -223,7 +224,7 @@ async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(RawDe
     Ok((lost, got))
 }
 
-/// One call extends as many as it may have, of several partitions.
+/// One call extends as many messages as it may have, of several partitions.
 async fn extend_many(c: &Context) -> CaseResult {
     let (places, lease) = ([c.partition("work")?, c.partition("other")?], c.timing().act_lease);
     let count = (c.capabilities().limits.settle_batch / 2).clamp(1, MANY);
@@ -236,7 +237,7 @@ async fn extend_many(c: &Context) -> CaseResult {
         held.extend(taken);
     }
     let to = |duration| held.iter().map(move |held| Extension { lease: held.lease.clone(), duration });
-    // First the leases are made short, each for itself in small calls; then one call makes all of them long.
+    // First the leases are made short, each on its own in small calls; then one call makes all of them long.
     for few in to(lease).collect::<Vec<_>>().chunks(10) {
         extended(c, few).await?;
     }
@@ -261,7 +262,7 @@ async fn extended(c: &Context, extensions: &[Extension]) -> CaseResult {
     c.equal(Clause::Extend, &[], "the extensions", &vec![ExtendOutcome::Extended; extensions.len()], &answers)
 }
 
-/// Whoever lost a lease learns of it by extending.
+/// A client that lost a lease learns of it by extending.
 async fn extend_tells_loss(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -301,7 +302,7 @@ async fn extend_after_settling(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A lease that has ended is lost, also if nobody has taken the message since.
+/// A lease that has ended is lost, even if nobody has taken the message since.
 async fn ended_is_lost(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &[c.message()]).await?;
@@ -357,7 +358,7 @@ async fn stale_settlements(c: &Context) -> CaseResult {
     other.remove(&back).await
 }
 
-/// A lost lease stays lost, also for a consumer that has the message again.
+/// A lost lease stays lost, even for a consumer that has the message again.
 async fn stale_of_ones_own(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (lost, owned) = lose(c, &p, c.client()).await?;
@@ -387,7 +388,7 @@ async fn expiry_counts(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What came back by expiry goes ahead of what was never delivered.
+/// Messages that came back by expiry go ahead of those that were never delivered.
 async fn expired_go_first(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;

@@ -1,4 +1,4 @@
-//! Life: init, check, close, and what comes after.
+//! The life cycle: init, check, close, and what comes after.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::BufferLostAtClose]),
 ];
 
-/// Initialising again, also by many at once, changes nothing.
+/// Initialising again, even by many clients at once, changes nothing.
 async fn init_again(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;
@@ -51,7 +51,7 @@ async fn init_again(c: &Context) -> CaseResult {
     c.same(Clause::Init, "all messages, as they were", &sent, &[held, rest].concat())
 }
 
-/// A working backend is healthy; a closed handle does not say so.
+/// A working backend is healthy; a closed handle does not claim to be.
 async fn check_is_healthy(c: &Context) -> CaseResult {
     let client = c.fresh().await?;
     c.ok(Clause::Check, "the check", client.storage().check().await)?;
@@ -93,8 +93,8 @@ async fn close_wakes_waiters(c: &Context) -> CaseResult {
     c.took(Clause::Close, &[], "the end of all waits", took, (Duration::ZERO, c.timing().soon))
 }
 
-/// What is declared makes sense, and is no less than the backend's authors have fixed. A backend that works at all: a
-/// declaration alone is worth nothing.
+/// The declaration makes sense, and is no less than the backend's authors have fixed. It is checked on a
+/// backend that works: a declaration alone is worth nothing.
 async fn declares_enough(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(1, |_, message| message)).await?;
@@ -143,7 +143,7 @@ async fn use_after_close(c: &Context) -> CaseResult {
         c.error(Clause::Close, "settling in an exchange", closed, outcome)?;
     }
     c.error(Clause::Close, "pulling in an exchange", closed, &pulled)?;
-    // Nothing of it was done: the second message is there, and the held one was not removed.
+    // None of it was done: the second message is there, and the held one was not removed.
     let rest = c.client().pull_now(&p, 10).await?;
     c.check(
         Clause::Close,
@@ -156,7 +156,7 @@ async fn use_after_close(c: &Context) -> CaseResult {
     free(c, &held).await
 }
 
-/// Brings back what a closed client holds under a long lease, through another client.
+/// Brings back, through another client, what a closed client holds under a long lease.
 async fn free(c: &Context, held: &anyqueue::adapter::RawDelivery) -> CaseResult {
     if c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Timed {
         c.client().try_settle(held, Action::Release).await?;
@@ -206,7 +206,7 @@ async fn closed_inspection(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Closing ten times at once is closing.
+/// Closing ten times at once is the same as closing once.
 async fn close_again(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.fresh().await?;
@@ -220,7 +220,7 @@ async fn close_again(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// One client's end is nobody else's.
+/// Closing one client does not affect others.
 async fn close_leaves_others(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.fresh().await?;
@@ -239,7 +239,7 @@ async fn close_leaves_others(c: &Context) -> CaseResult {
     c.client().remove(&held).await
 }
 
-/// What a client held when it closed comes to others, at the end of its lease at the latest.
+/// Messages that a client held when it closed go to others, at the end of their leases at the latest.
 async fn held_comes_back_after_close(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.fresh().await?;
@@ -257,7 +257,7 @@ async fn held_comes_back_after_close(c: &Context) -> CaseResult {
     c.client().remove(&back).await
 }
 
-/// A settlement that was confirmed before the close holds after it.
+/// A settlement that was confirmed before the close remains valid after it.
 async fn settled_stays_settled(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.fresh().await?;
@@ -280,7 +280,7 @@ async fn settled_stays_settled(c: &Context) -> CaseResult {
         .await
 }
 
-/// Clients that come, push, take and go, one after the other: the last sees the work of all.
+/// Clients come, push, take and go, one after another: the last one sees the work of all.
 async fn clients_come_and_go(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut sent = Vec::new();

@@ -1,4 +1,4 @@
-//! Cases between which and the adapter nothing stands: the clauses that an adapter keeps by itself.
+//! Cases with nothing between them and the adapter: the clauses that an adapter must keep by itself.
 
 mod admin;
 mod amend;

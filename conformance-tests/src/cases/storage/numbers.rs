@@ -1,7 +1,8 @@
-//! Numbers beyond each power of two that an adapter could keep them in: counts, leases, delays.
+//! Numbers beyond each power of two in which an adapter could store them: counts, leases, delays.
 //!
-//! What is longer by a moment than the largest number of some width is, where the rest is cut off, as short as that moment; this shows on
-//! any clock. What is cut down to the largest number shows on a clock that the suite turns.
+//! A duration that is slightly longer than the largest number of some width becomes very short if the rest is
+//! cut off; this shows on any clock. A duration that is clamped to the largest number shows on a clock that
+//! the suite controls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
 
 const LARGE: Duration = Duration::from_mins(2);
 
-/// The first that eight bits do not hold, and sixteen.
+/// The first numbers that do not fit into eight and sixteen bits.
 const BEYOND_8_BITS: usize = 257;
 const BEYOND_16_BITS: usize = 65_537;
 
@@ -55,16 +56,16 @@ const WIDTHS: [Duration; 6] = [
     Duration::from_secs(1 << 32),
 ];
 
-/// Beyond the widths by a moment, and within what is declared.
+/// Returns the durations beyond each width by a moment that are within what is declared.
 fn beyond(by: Duration, max: Duration) -> impl Iterator<Item = Duration> {
     WIDTHS.into_iter().map(move |width| width + by).filter(move |duration| *duration <= max)
 }
 
-/// A message that fails so often that its count needs more than eight bits (in the thorough tier, sixteen).
+/// A message fails so often that its count needs more than eight bits (in the thorough tier, sixteen).
 async fn deliveries(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let times = c.size(BEYOND_8_BITS, BEYOND_16_BITS);
-    // More calls than a history should hold.
+    // These are more calls than a history should hold.
     let storage = c.unseen().await?;
     let message = c.message();
     let pushed = storage.push(&p, std::slice::from_ref(&message)).await;
@@ -87,7 +88,7 @@ async fn deliveries(c: &Context) -> CaseResult {
     c.ok(Clause::Close, "close", storage.close().await)
 }
 
-/// Lets what is held fail, and takes what comes.
+/// Fails the held message, and takes what comes.
 async fn failed_and_next(
     c: &Context,
     storage: &dyn Storage,
@@ -103,7 +104,7 @@ async fn failed_and_next(
 async fn leases(c: &Context) -> CaseResult {
     let (p, client, t) = (c.partition("work")?, c.client(), c.timing());
     let long: Vec<_> = beyond(t.lease, c.capabilities().lease.max).collect();
-    // One for each length, pulled, and one for each, extended.
+    // For each length, one message that is pulled with it, and one that is extended by it.
     let mut held = Vec::new();
     for lease in &long {
         client.push(&p, &c.messages(2, |_, message| message)).await?;
@@ -130,7 +131,7 @@ async fn delays(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let max = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
     let long: Vec<_> = beyond(t.delay, max).collect();
-    // What is postponed for so long stays behind, so the history does not see it.
+    // A message that is postponed for so long is left behind, so the history does not see it.
     let storage = c.unseen().await?;
     let messages: Vec<_> = long.iter().map(|delay| c.message().with_delay(*delay)).collect();
     for batch in messages.chunks(c.capabilities().limits.push_batch) {
@@ -167,7 +168,7 @@ async fn postponements(c: &Context) -> CaseResult {
     stay_away(c, &*storage, &p, &messages).await
 }
 
-/// Judges that nothing comes of what was postponed for long, and deletes it where that can be.
+/// Judges that a message postponed for a long time does not come, and deletes it where that is possible.
 async fn stay_away(
     c: &Context,
     storage: &dyn Storage,
@@ -186,7 +187,7 @@ async fn stay_away(
     c.ok(Clause::Close, "close", storage.close().await)
 }
 
-/// A storage of its own, on a clock that stands until it is turned.
+/// A storage of its own, on a clock that stands still until it is turned.
 struct Turned<'a> {
     c: &'a Context,
     clock: ManualClock,
@@ -215,13 +216,14 @@ impl<'a> Turned<'a> {
             .map(drop)
     }
 
-    /// What is there at this moment, under such a lease.
+    /// Returns what is there at this moment, under such a lease.
     async fn pull(&self, lease: Duration) -> CaseResult<Vec<RawDelivery>> {
         let request = PullRequest::new(1, Duration::ZERO, lease);
         self.c.ok(Clause::PullBounds, "a pull", self.storage.pull(&self.p, request).await)
     }
 
-    /// Judges that nothing is there until the time has passed, and that the message is there when the slack is over too.
+    /// Judges that nothing is there until the time has passed, and that the message is there once the slack
+    /// is over too.
     async fn comes_after(&self, clause: Clause, time: Duration, what: &str) -> CaseResult<Vec<RawDelivery>> {
         const MOMENT: Duration = Duration::from_millis(50);
         let (c, slack) = (self.c, self.c.timing().slack + crate::context::CLOCK_GRAIN);
@@ -255,7 +257,7 @@ impl<'a> Turned<'a> {
     }
 }
 
-/// Leases and extensions end when they should, to the declared slack, however long they are.
+/// Leases and extensions end when they should, within the declared slack, however long they are.
 async fn long_leases(c: &Context) -> CaseResult {
     let turned = Turned::new(c).await?;
     let max = c.capabilities().lease.max;

@@ -1,4 +1,4 @@
-//! Partitions: what is in one is in no other.
+//! Partitions: a message in one partition is in no other.
 
 use std::time::Duration;
 
@@ -27,10 +27,11 @@ pub(super) const CASES: &[Case] = &[
         .deadline(LONG),
 ];
 
-/// A server may take several round trips to make one.
+/// A server may take several round trips to create a partition.
 const LONG: Duration = Duration::from_mins(2);
 
-/// Pushes one message into each, and then looks into each, last first: its own message and no other.
+/// Pushes one message into each partition, and then looks into each, last first: it has its own message and
+/// no other.
 async fn each_its_own(c: &Context, partitions: &[PartitionId]) -> CaseResult {
     let mut sent = Vec::new();
     for partition in partitions {
@@ -108,7 +109,7 @@ async fn odd_names(c: &Context) -> CaseResult {
     each_its_own(c, &named(c, names)?).await
 }
 
-/// A partition's dead letters are no partition that a name could reach.
+/// No name can reach the dead letters of a partition.
 async fn dead_letters_apart(c: &Context) -> CaseResult {
     let work = c.partition("work")?;
     let sent = c.client().push(&work, &[c.message()]).await?;

@@ -1,4 +1,4 @@
-//! Pause: a paused partition delivers nothing, and everything else goes on.
+//! Pausing: a paused partition delivers nothing, and everything else goes on.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ async fn delivers_nothing(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Pushes are taken, and what is held can be extended and settled.
+/// Pushes are accepted, and held messages can be extended and settled.
 async fn the_rest_goes_on(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(3, |_, message| message)).await?;
@@ -107,7 +107,7 @@ async fn the_rest_goes_on(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A pull that waits when the pause begins gets nothing of what is pushed then, until its wait ends.
+/// A pull that waits when the pause begins gets none of the messages pushed then, until its wait ends.
 async fn waiting_pulls_stay_empty(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -131,7 +131,7 @@ async fn waiting_pulls_stay_empty(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Who waits when the partition is resumed is served at once.
+/// A client that waits when the partition is resumed is served at once.
 async fn resume_wakes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -156,7 +156,7 @@ async fn resume_wakes(c: &Context) -> CaseResult {
     other.remove(&got).await
 }
 
-/// The pause is the storage's, not the client's.
+/// The pause belongs to the storage, not to the client.
 async fn outlives_its_client(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let pauser = c.fresh().await?;
@@ -203,8 +203,8 @@ async fn resumed_hears_delays(c: &Context) -> CaseResult {
     waiter.remove(&got).await
 }
 
-/// Whoever looks for what stands still finds it, also where nothing was pushed yet: a pause under a mistyped name stops what is pushed
-/// there later.
+/// Paused partitions are found, even those into which nothing was pushed yet: a pause under a mistyped name
+/// would stop whatever is pushed there later.
 async fn paused_is_listed(c: &Context) -> CaseResult {
     let p = c.partition("idle")?;
     set_paused(c, c.client(), &p, true).await?;

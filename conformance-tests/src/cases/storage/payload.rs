@@ -46,7 +46,8 @@ const FIRST_ENVELOPE: &[u8] = include_bytes!("../../../fixtures/envelope-1.bin")
 
 const LARGE: Duration = Duration::from_mins(1);
 
-/// Pushes messages with these payloads (each its own partition, so that a lost empty one is missed) and takes them back.
+/// Pushes messages with these payloads (each into its own partition, so that a lost empty one is noticed) and
+/// takes them back.
 async fn round_trip(c: &Context, payloads: Vec<Vec<u8>>) -> CaseResult {
     let p = c.partition("work")?;
     let messages: Vec<_> = payloads.into_iter().map(MessageData::from_bytes).collect();
@@ -80,7 +81,7 @@ async fn every_byte(c: &Context) -> CaseResult {
     round_trip(c, payloads).await
 }
 
-/// Nothing at all, and white space, line ends and marks at the edges.
+/// Nothing at all; and white space, line ends and special characters at the edges.
 async fn edges(c: &Context) -> CaseResult {
     let texts = [
         "",
@@ -101,13 +102,14 @@ async fn edges(c: &Context) -> CaseResult {
     round_trip(c, texts.map(|text| text.as_bytes().to_vec()).to_vec()).await
 }
 
-/// Composed and decomposed, right to left, outside of the basic plane: as it is.
+/// Composed and decomposed characters, right-to-left text, and characters outside of the basic plane come
+/// back as they are.
 async fn unicode_as_it_is(c: &Context) -> CaseResult {
     let texts = ["\u{e9}", "e\u{301}", "שלום", "\u{202e}abc", "🦀🦀", "\u{0}\u{1f600}", "ﬁ", "ß", "İ"];
     round_trip(c, texts.map(|text| text.as_bytes().to_vec()).to_vec()).await
 }
 
-/// Around the sizes at which servers and drivers change their ways.
+/// Sizes around those at which servers and drivers change their behaviour.
 async fn sizes(c: &Context) -> CaseResult {
     let around = |size: usize| [size - 1, size, size + 1];
     let sizes = [256, 4096, 64 << 10, 256 << 10].into_iter().flat_map(around).chain([1 << 20]);
@@ -120,19 +122,19 @@ async fn sizes(c: &Context) -> CaseResult {
     round_trip(c, sizes.map(payload).collect()).await
 }
 
-/// A message of exactly the declared limit is taken, and comes back whole.
+/// A message of exactly the declared limit is accepted, and comes back whole.
 async fn exact_limit(c: &Context) -> CaseResult {
     let message = largest_message(c);
     round_trip(c, vec![message.payload().to_vec()]).await
 }
 
-/// One byte more than the declared limit. Core stops it; an adapter that meets it all the same answers that it is too large, which
-/// repeating cannot help; or it stores it.
+/// One byte more than the declared limit. Core stops it; an adapter that receives it nevertheless returns
+/// that it is too large, which repeating cannot help, or stores it.
 async fn over_the_limit(c: &Context) -> CaseResult {
     let mut bytes = largest_message(c).payload().to_vec();
     let p = c.partition("work")?;
     bytes.push(b'x');
-    // A history would hash the megabytes again and again, and hold up the cases beside this one.
+    // A history would hash the megabytes again and again, and hold up concurrent cases.
     let storage = c.unseen().await?;
     let answers = storage.push(&p, &[MessageData::from_bytes(bytes)]).await;
     let answer = answers.into_iter().next();
@@ -149,14 +151,14 @@ async fn over_the_limit(c: &Context) -> CaseResult {
     c.ok(Clause::Close, "close", storage.close().await)
 }
 
-/// A message of exactly the declared limit, or of the largest size that is tried.
+/// Returns a message of exactly the declared limit, or of the largest size that is tested.
 pub(super) fn largest_message(c: &Context) -> MessageData {
     let limit = c.capabilities().limits.message_bytes.min(MAX_TRIED_BYTES);
     let of_size = |bytes: u64| MessageData::from_bytes(pattern(usize::try_from(bytes).unwrap_or_default()));
     let excess = |message: &MessageData| c.client().storage().encoded_len(message).saturating_sub(limit);
     let mut bytes = limit;
     let mut message = of_size(bytes);
-    // Each step takes off what is too much, so this ends after one or two.
+    // Each step removes the excess, so this ends after one or two.
     while excess(&message) > 0 && bytes > 0 {
         bytes = bytes.saturating_sub(excess(&message));
         message = of_size(bytes);
@@ -164,7 +166,8 @@ pub(super) fn largest_message(c: &Context) -> MessageData {
     message
 }
 
-/// So many bytes of all values. Copied in blocks: one by one, megabytes would hold up the cases beside this one.
+/// Returns this many bytes, of all values. They are copied in blocks: one by one, megabytes would hold up
+/// concurrent cases.
 fn pattern(bytes: usize) -> Vec<u8> {
     let block: Vec<u8> = (0..=250).collect();
     let mut pattern = block.repeat(bytes / block.len() + 1);
@@ -214,7 +217,7 @@ async fn identity_and_options(c: &Context) -> CaseResult {
     c.client().remove(&[got]).await
 }
 
-/// Through failure, expiry, postponement, death and redrive: the same bytes each time.
+/// Through failure, expiry, postponement, death and redrive: the bytes are the same each time.
 async fn same_on_every_delivery(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let message = MessageData::new(b"\0 bytes \xff\0").with_header("Name", " value ").with_task_id("task");
@@ -247,7 +250,8 @@ async fn same_on_every_delivery(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Something else's message is delivered with its bytes as they are, again after its release, and gone once it is removed.
+/// A message of another program is delivered with its bytes as they are, again after its release, and gone
+/// once it is removed.
 async fn foreign(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let bytes = b"{\"not\": \"an envelope\"}\xFF\x00";
@@ -270,7 +274,7 @@ async fn foreign(c: &Context) -> CaseResult {
         .await
 }
 
-/// What the first release stored is the message that it was.
+/// A message that the first release stored is still the same message.
 async fn first_envelope(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let planted = c.plant(&p, FIRST_ENVELOPE).await?;

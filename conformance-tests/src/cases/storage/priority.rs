@@ -1,4 +1,4 @@
-//! Priority: the more urgent first, always.
+//! Priority: the more urgent message goes first, always.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,8 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::TopLevelClamped]),
 ];
 
-/// Pushes one message per level, lowest first or in random order; answers the ids from the highest level down.
+/// Pushes one message per level, lowest first or in random order; returns the ids from the highest level
+/// down.
 async fn one_per_level(c: &Context, shuffled: bool) -> CaseResult<Vec<MessageId>> {
     let p = c.partition("work")?;
     let mut levels: Vec<u8> = (0..c.capabilities().priority_levels).collect();
@@ -62,7 +63,7 @@ async fn one_per_level(c: &Context, shuffled: bool) -> CaseResult<Vec<MessageId>
     Ok(sent.into_iter().flat_map(|(_, id)| id).collect())
 }
 
-/// Pushed from the least to the most urgent, pulled one by one from the most urgent down.
+/// Messages pushed from the least to the most urgent are pulled one by one from the most urgent down.
 async fn highest_first(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let expected = one_per_level(c, false).await?;
@@ -106,7 +107,7 @@ async fn default_is_lowest(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Where only the lowest level holds anything, a pull does not wait for the others first.
+/// If only the lowest level has messages, a pull does not wait for the other levels first.
 async fn lowest_alone(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &[c.message().with_priority(0)]).await?;
@@ -126,7 +127,7 @@ async fn lowest_alone(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// What is urgent goes next, however late it comes.
+/// An urgent message goes next, however late it comes.
 async fn late_but_urgent(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(5, |_, message| message)).await?;
@@ -161,7 +162,7 @@ async fn kept_when_returned(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A postponed message keeps its level: it goes behind its own kind, not behind the less urgent.
+/// A postponed message keeps its level: it goes behind others of that level, not behind less urgent ones.
 async fn kept_when_postponed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let urgent = c.client().push(&p, &[c.message().with_priority(1)]).await?;
@@ -173,7 +174,7 @@ async fn kept_when_postponed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A pull of ten with three urgent and many others: the three, then the oldest of the others.
+/// A pull of ten with three urgent and many other messages returns the three, then the oldest of the others.
 async fn few_urgent_among_many(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let low = c.client().push(&p, &c.messages(20, |_, message| message)).await?;

@@ -1,4 +1,4 @@
-//! Pull: how many, how soon, and who wakes up.
+//! Pulls: how many, how soon, and who wakes up.
 
 use std::time::{Duration, Instant};
 
@@ -44,13 +44,13 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::AgeAnewAfterPostpone]),
 ];
 
-/// A wait that a case sits out.
+/// A wait that a case lets pass in full.
 const WAIT: Duration = Duration::from_millis(400);
 
 /// A waiter is certainly waiting after this long.
 const SETTLED_IN: Duration = Duration::from_millis(150);
 
-/// Never more than `max`; exactly `max` where more are ready.
+/// A pull returns never more than `max`, and exactly `max` if more are ready.
 async fn max_bounds(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(25, |_, message| message)).await?;
@@ -89,7 +89,7 @@ async fn large_max(c: &Context) -> CaseResult {
     c.client().remove(&all).await
 }
 
-/// Three are ready: a pull of up to ten answers them without waiting for more.
+/// If three messages are ready, a pull of up to ten returns them without waiting for more.
 async fn ready_at_once(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;
@@ -100,7 +100,7 @@ async fn ready_at_once(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// An empty pull takes its wait: no less, and not much more.
+/// An empty pull takes its whole wait, and not much more.
 async fn empty_waits(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let message = c.client().push(&p, &[c.message()]).await?;
@@ -120,7 +120,7 @@ async fn empty_waits(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Without a wait, an empty pull answers at once.
+/// Without a wait, an empty pull returns at once.
 async fn zero_wait(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &[c.message()]).await?;
@@ -144,7 +144,7 @@ async fn other_client_wakes(c: &Context) -> CaseResult {
     waiter.remove(&got).await
 }
 
-/// A pull that waits gets what is pushed meanwhile, within the declared latency.
+/// A waiting pull gets what is pushed meanwhile, within the declared latency.
 async fn wake(c: &Context, waiter: &Client, pusher: &Client) -> CaseResult<Vec<RawDelivery>> {
     let p = c.partition("work")?;
     pusher.push(&p, &[c.message()]).await?;
@@ -164,7 +164,7 @@ async fn wake(c: &Context, waiter: &Client, pusher: &Client) -> CaseResult<Vec<R
     Ok(got)
 }
 
-/// A partition that nobody has used is empty, and the first push into it wakes who waits there.
+/// A partition that nobody has used is empty, and the first push into it wakes those who wait there.
 async fn unknown_partition(c: &Context) -> CaseResult {
     let p = c.partition("never-used-before")?;
     let none = c.client().pull_now(&p, 1).await?;
@@ -180,7 +180,7 @@ async fn unknown_partition(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// One consumer takes one of two; the other one is there for the next consumer at once.
+/// One consumer takes one of two messages; the other one is there for the next consumer at once.
 async fn holds_nothing_back(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -204,7 +204,7 @@ async fn holds_nothing_back(c: &Context) -> CaseResult {
     c.same(Clause::NoPrefetch, "both", &sent, &got)
 }
 
-/// Of many waiters one gets the one message; the others go on waiting.
+/// Of many waiters one gets the only message; the others go on waiting.
 async fn one_push_wakes_one(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = c.fresh().await?;
@@ -241,7 +241,7 @@ async fn one_push_wakes_one(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// As many pushes as waiters: each waiter gets one.
+/// If there are as many pushes as waiters, each waiter gets one message.
 async fn pushes_wake_as_many(c: &Context) -> CaseResult {
     const WAITERS: usize = 50;
     let p = c.partition("work")?;
@@ -283,7 +283,7 @@ async fn push_order(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A delivery tells how long ago its message was pushed.
+/// A delivery says how long ago its message was pushed.
 async fn age(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let start = Instant::now();
@@ -314,7 +314,7 @@ async fn age_of_a_delayed(c: &Context) -> CaseResult {
     aged(c, &p, Instant::now()).await
 }
 
-/// What comes next is at least as old as the time since its push was answered.
+/// The next message is at least as old as the time since its push was answered.
 async fn aged(c: &Context, p: &PartitionId, pushed_by: Instant) -> CaseResult {
     tokio::time::sleep(c.timing().delay).await;
     let age = pushed_by.elapsed().saturating_sub(CLOCK_GRAIN);

@@ -1,6 +1,7 @@
-//! In time, by the backend's own measure. Bounds that a busy machine keeps are seconds wide, and a backend that looks once a second
-//! keeps them too. So each of these cases measures several times, takes the best, and allows it beyond what is declared as much as this
-//! machine's own delay of that moment: what the backend needs at its quickest for the same work without any waiting.
+//! Punctuality, by the backend's own measure. Bounds that a busy machine keeps are seconds wide, and a
+//! backend that polls once a second keeps them too. So each of these cases measures several times, and takes
+//! the best. Beyond what is declared, it allows for this machine's own delay at that moment: the time that
+//! the backend needs at its quickest for the same work without any waiting.
 
 use std::time::{Duration, Instant};
 
@@ -28,13 +29,13 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::LeaseUntilFromAnswer]),
 ];
 
-/// So often it is tried before the best is judged.
+/// How many tries are made before the best is judged.
 const TRIES: usize = 8;
 
-/// What a machine that does nothing else needs to run what is due.
+/// The time that an otherwise idle machine needs to run what is due.
 const TURN: Duration = Duration::from_millis(60);
 
-/// The best lateness of some tries, which ends as soon as one was in time.
+/// The best lateness of several tries, which end as soon as one was in time.
 struct Best {
     late: Duration,
     allowed: Duration,
@@ -46,7 +47,7 @@ impl Best {
         Self { late: Duration::MAX, allowed: Duration::ZERO, tries: 0 }
     }
 
-    /// Whether to try again. `quick`: how long it takes without any waiting.
+    /// Returns whether to try again. `quick` is how long it takes without any waiting.
     fn note(&mut self, late: Duration, declared: Duration, quick: Duration) {
         let allowed = declared + TURN + quick * 2;
         if self.tries == 0 || late.saturating_sub(allowed) < self.late.saturating_sub(self.allowed) {
@@ -66,7 +67,7 @@ impl Best {
     }
 }
 
-/// How long a push takes together with a pull that finds it.
+/// Returns how long a push takes together with a pull that finds it.
 async fn quick(c: &Context, p: &PartitionId) -> CaseResult<Duration> {
     let start = Instant::now();
     c.client().push(p, &[c.message()]).await?;
@@ -85,7 +86,7 @@ async fn wakes(c: &Context) -> CaseResult {
         let wait = waiter.pull_with(&p, waiter.request(1, c.timing().soon));
         let (got, pushed) = join(wait, async {
             c.pull_begins(&waiter).await?;
-            // Soon after it began: one that looks from time to time has its next look still before it.
+            // Soon after it began: a pull that polls from time to time still has its next poll ahead.
             tokio::time::sleep(Duration::from_millis(random.u64(20..60))).await;
             let pushed = Instant::now();
             c.client().push(&p, &[c.message()]).await.map(|_| pushed)
@@ -99,7 +100,7 @@ async fn wakes(c: &Context) -> CaseResult {
     best.judge(c, Clause::PushWakes, "a waiting pull to be woken")
 }
 
-/// A pull waits when a delay ends.
+/// A pull is waiting when a delay ends.
 async fn delays(c: &Context) -> CaseResult {
     let (p, beside, delay) = (c.partition("work")?, c.partition("beside")?, c.timing().delay);
     let mut best = Best::new();
@@ -116,7 +117,7 @@ async fn delays(c: &Context) -> CaseResult {
     best.judge(c, Clause::Delays, "what was delayed, when its delay is over,")
 }
 
-/// A pull waits when somebody's lease ends.
+/// A pull is waiting when somebody's lease ends.
 async fn leases(c: &Context) -> CaseResult {
     let (p, beside, lease) = (c.partition("work")?, c.partition("beside")?, c.timing().lease);
     let (other, mut best) = (c.fresh().await?, Best::new());
@@ -135,8 +136,9 @@ async fn leases(c: &Context) -> CaseResult {
     best.judge(c, Clause::LeaseEnd, "what somebody held, when the lease is over,")
 }
 
-/// Until `lease_until` the holder can trust its lease: shortly before it a settlement is good, whatever the answer of the pull took. What
-/// is answered later says nothing, so the moment is chosen earlier and earlier until one is in time.
+/// The holder can trust its lease until `lease_until`: a settlement shortly before it succeeds, however long
+/// the pull's answer took. A later answer proves nothing, so the moment is chosen earlier and earlier until
+/// one is in time.
 async fn lease_until(c: &Context) -> CaseResult {
     let (p, lease) = (c.partition("work")?, c.timing().lease);
     let mut judged = 0;

@@ -1,4 +1,4 @@
-//! Push: what was acknowledged is stored, whole and once, for any consumer that comes later.
+//! Pushes: an acknowledged message is stored, whole and once, for any consumer that comes later.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) const CASES: &[Case] = &[
 /// For cases that push a whole batch of the backend's size, or more.
 const LARGE: Duration = Duration::from_mins(1);
 
-/// A batch is never tried larger than this, whatever the backend allows.
+/// No larger batch than this is tested, whatever the backend allows.
 const MAX_BATCH: usize = 1000;
 
 /// An acknowledged message is there for another client, at once.
@@ -63,7 +63,7 @@ async fn single(c: &Context) -> CaseResult {
     other.nothing(&p, c.timing().never(), Clause::Stored, "one message, once").await
 }
 
-/// Batches of every small size, and around ten, keep their messages and their order.
+/// Batches of every small size, and of sizes around ten, keep their messages and their order.
 async fn batch_sizes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let largest = c.capabilities().limits.push_batch;
@@ -88,7 +88,7 @@ async fn whole_batch(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// The pusher closes right after its acknowledgement; the messages are there.
+/// The pusher closes right after its push is acknowledged; the messages are there.
 async fn outlives_pusher(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let pusher = c.fresh().await?;
@@ -99,7 +99,7 @@ async fn outlives_pusher(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Messages wait for their first consumer, though nobody ever pulled, and though all clients were closed meanwhile.
+/// Messages wait for their first consumer, even if nobody ever pulled, and all clients were closed meanwhile.
 async fn before_any_consumer(c: &Context) -> CaseResult {
     let p = c.partition("nobody-yet")?;
     let pusher = c.fresh().await?;
@@ -158,7 +158,7 @@ async fn duplicate(c: &Context, p: &anyqueue::PartitionId, message: &MessageData
     )
 }
 
-/// The same message twice in one batch is stored once; its neighbours are not disrupted.
+/// The same message twice in one batch is stored once; its neighbours are not affected.
 async fn same_id_in_one_batch(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (a, b) = (c.message(), c.message());
@@ -193,7 +193,7 @@ async fn id_is_free_after_removal(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Pushers at work at once lose nothing and mix nothing up.
+/// Concurrent pushers lose nothing and mix nothing up.
 async fn many_pushers(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients = [c.client().clone(), c.fresh().await?, c.fresh().await?, c.fresh().await?];
@@ -215,7 +215,7 @@ async fn many_pushers(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A push whose future is dropped leaves each message whole or not there.
+/// A push whose future is dropped stores each message whole or not at all.
 async fn dropped_future(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for polls in 0..4 {

@@ -62,10 +62,11 @@ pub(super) const CASES: &[Case] = &[
     .deadline(Duration::from_mins(2)),
 ];
 
-/// Small plans under way at once.
+/// How many small plans run at once.
 const AT_ONCE: usize = 10;
 
-/// Plans on a controlled clock: so many, not as many as a second allows, so that a busy machine finds as much as an idle one.
+/// How many plans run on a controlled clock: a fixed number, not as many as fit into a second, so that a busy
+/// machine finds as much as an idle one.
 const PLANS: usize = 24;
 
 /// Several processes at once, on the machine's own clock.
@@ -83,8 +84,8 @@ async fn histories(c: &Context) -> CaseResult {
     c.check(Clause::Stored, &[], tried > 0, "a plan carried out", "none")
 }
 
-/// Many small plans side by side, each in a storage of its own: so many whatever the speed of the machine, and also where no clock can be
-/// turned.
+/// Many small plans side by side, each in a storage of its own: a fixed number whatever the speed of the
+/// machine, even where no clock can be controlled.
 async fn small_histories(c: &Context) -> CaseResult {
     let search = Search {
         harness: c.harness(),
@@ -93,7 +94,7 @@ async fn small_histories(c: &Context) -> CaseResult {
         controlled: false,
         budget: Budget { attempts: 6, time: Duration::from_secs(6) },
     };
-    // Where all times are in seconds a plan takes most of a minute.
+    // If all times are in seconds, a plan takes most of a minute.
     let coarse = is_coarse(c.capabilities());
     let (seed, plans) = (c.seed(), if coarse { 2 } else { c.size(10, 100) as u64 });
     let tried = apart(move || async move {
@@ -105,12 +106,14 @@ async fn small_histories(c: &Context) -> CaseResult {
     c.check(Clause::Stored, &[], !tried.is_empty(), "plans carried out", "none")
 }
 
-/// On a controlled clock the same seed makes the same history, to the byte; and many small plans take no time.
+/// On a controlled clock the same seed produces the same history, to the byte; and many small plans take no
+/// time.
 async fn replay(c: &Context) -> CaseResult {
     let search = Search {
         harness: c.harness(),
         capabilities: c.capabilities().clone(),
-        // Waiting ends when another process pushes: at a moment that the clock decides only within this process.
+        // A wait ends when another process pushes, at a moment that the clock decides only within this
+        // process.
         shape: Shape { processes: 4, steps: 120, waits: c.capabilities().reach == Reach::Process },
         controlled: true,
         budget: Budget { attempts: 400, time: Duration::from_secs(5) },

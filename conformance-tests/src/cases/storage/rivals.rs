@@ -1,4 +1,5 @@
-//! Several clients at once whose calls contend for the same messages: each message has one fate, and everybody is told the truth about it.
+//! Several clients at once whose calls contend for the same messages: each message has one fate, and every
+//! client is told the truth about it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,16 +24,17 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExtensionUndoesRelease]),
 ];
 
-/// Messages in a push of the producer.
+/// How many messages one push of the producer has.
 const BATCH: usize = 10;
 
-/// How often a settler looks for an extension that is under way.
+/// How often a settler checks for an extension that is under way.
 const LOOKS: usize = 20;
 
 /// More than the producer pushes in a while.
 const PURGED_AT_ONCE: usize = 100;
 
-/// Several purge one partition beside a producer. Each message is taken by one of them, so what they say adds up to what was pushed.
+/// Several clients purge one partition beside a producer. Each message is taken by one of them, so their
+/// answers add up to what was pushed.
 async fn purgers(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients = [c.fresh().await?, c.fresh().await?, c.fresh().await?];
@@ -56,7 +58,8 @@ async fn purgers(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Deletion, "what was purged to be gone").await
 }
 
-/// Purges until the producer has ended and nothing is left. Returns how many it took, as it was told.
+/// Purges until the producer has ended and nothing is left. Returns how many messages it took, according to
+/// its answers.
 async fn purge_on(
     c: &Context,
     client: &Client,
@@ -80,8 +83,8 @@ async fn purge_on(
     }
 }
 
-/// Two clients have one lease: one extends it on and on, the other settles. From then on the lease is lost to both, and where the
-/// message comes back, it comes once and to its new owner alone.
+/// Two clients have one lease: one keeps extending it, the other settles. From then on the lease is lost to
+/// both, and if the message comes back, it comes once and to its new owner alone.
 async fn extender_and_settler(c: &Context) -> CaseResult {
     let clients = [c.client().clone(), c.fresh().await?];
     let rounds =
@@ -99,7 +102,7 @@ fn actions(p: &PartitionId) -> [Action; 5] {
     ]
 }
 
-/// How far the two are.
+/// How far the two have got.
 #[derive(Default)]
 struct Progress {
     /// An extension is under way.
@@ -125,8 +128,8 @@ async fn settled_while_extended(c: &Context, clients: &[Client; 2], round: usize
     };
     let progress = Progress::default();
     let settling = async {
-        // While an extension is under way, as between two of them nothing is contended; but of some backends none ever is, since each
-        // ends in the poll that began it.
+        // Settle while an extension is under way: between two extensions there is no contention. With some
+        // backends none is ever under way, since each ends in the poll that began it.
         for _ in 0..LOOKS {
             tokio::task::yield_now().await;
             if progress.extending.load(Ordering::SeqCst) {
@@ -165,7 +168,8 @@ async fn settled_while_extended(c: &Context, clients: &[Client; 2], round: usize
     Ok(())
 }
 
-/// Extends the lease until it is lost, which it must not be before the settlement begins, and must be once that has ended.
+/// Extends the lease until it is lost, which must not happen before the settlement begins, and must have
+/// happened once that has ended.
 async fn extend_until_lost(
     c: &Context,
     client: &Client,
@@ -189,7 +193,7 @@ async fn extend_until_lost(
     }
 }
 
-/// What was settled comes to a new owner, from whom the old lease takes nothing.
+/// The settled message goes to a new owner, from whom the old lease takes nothing.
 async fn comes_once(
     c: &Context,
     [first, second]: &[Client; 2],

@@ -1,5 +1,5 @@
-//! What is stored and cannot be read is delivered as it is: it stops nobody, dies, and is not lost. The history takes a message for what was
-//! pushed, so these cases work past it and judge by themselves.
+//! A stored message that cannot be read is delivered as it is: it stops nobody, dies, and is not lost. The
+//! history assumes that a message is what was pushed, so these cases work without it and judge by themselves.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Three {
         &self.sent[1]
     }
 
-    /// Removes those that can be read, and answers the other.
+    /// Removes those that can be read, and returns the other.
     async fn take_damaged(&self, c: &Context) -> CaseResult<RawDelivery> {
         let got = gather(c, &self.storage, &self.p, 3).await?;
         let (mut damaged, right): (Vec<_>, Vec<_>) =
@@ -83,7 +83,7 @@ impl Three {
         Ok(damaged)
     }
 
-    /// It comes once more, as it came before.
+    /// The message comes once more, as it came before.
     async fn take_again(
         &self,
         c: &Context,
@@ -132,7 +132,8 @@ impl Three {
     }
 }
 
-/// So many deliveries, in as many pulls as it takes. Where one may come to two at once, it counts once.
+/// Takes this many deliveries, in as many pulls as necessary. If one may come to two clients at once, it
+/// counts once.
 pub(in crate::cases) async fn gather(
     c: &Context,
     storage: &Arc<dyn Storage>,
@@ -182,7 +183,7 @@ pub(in crate::cases) async fn settle(
     c.check(Clause::SettleOutcomes, &[], settled, format!("Settled, by {action:?}"), format!("{answers:?}"))
 }
 
-/// Those before and behind it come with it, in one pull if the backend has them together.
+/// The messages before and behind it come with it, in one pull if the backend has them together.
 async fn stops_nobody(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let damaged = three.take_damaged(c).await?;
@@ -202,7 +203,8 @@ async fn counted(c: &Context) -> CaseResult {
     three.end(c).await
 }
 
-/// To the dead letters with a reason, and back: the same bytes under the same id, with the headers that the moves gave.
+/// The message goes to the dead letters with a reason, and back: the same bytes under the same id, with the
+/// headers that the moves gave.
 async fn moved_as_it_is(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let held = three.take_damaged(c).await?;
@@ -225,7 +227,7 @@ async fn moved_as_it_is(c: &Context) -> CaseResult {
     three.end(c).await
 }
 
-/// It is on the page among the others, and found by its id.
+/// The message is on the page among the others, and can be found by its id.
 async fn shown_and_deleted(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let inspect = three.storage.inspect();

@@ -1,4 +1,4 @@
-//! Messages that become urgent at a moment.
+//! Messages that become urgent at a given moment.
 
 use std::time::{Duration, Instant};
 
@@ -54,21 +54,21 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::UrgentForgetsDisabled]),
 ];
 
-/// Some need a level between the lowest and the highest.
+/// Some cases need a level between the lowest and the highest.
 const NEEDS: &[Need] = &[Need::UrgentAfter, Need::TenPriorities, Need::PushOrder];
 const AMENDED: &[Need] = &[Need::UrgentAfter, Need::TenPriorities, Need::PushOrder, Need::Amend];
 
-/// One that becomes urgent soon.
+/// A message that becomes urgent soon.
 fn urgent(c: &Context) -> MessageData {
     c.message().with_urgent_after(c.timing().delay)
 }
 
-/// As urgent as a message can be from the start.
+/// A message that is as urgent as possible from the start.
 fn top(c: &Context) -> MessageData {
     c.message().with_priority(c.capabilities().priority_levels.saturating_sub(1))
 }
 
-/// Returns when what was pushed before it is urgent.
+/// Waits until messages pushed before this call are urgent.
 async fn moment_passes(c: &Context) {
     tokio::time::sleep(c.timing().delay + c.timing().slack).await;
 }
@@ -77,7 +77,7 @@ async fn in_this_order(c: &Context, what: &str, p: &PartitionId, expected: &[Mes
     removes(c, Clause::Urgency, what, p, expected).await
 }
 
-/// From its moment on it goes ahead of what is less urgent, however it was pushed.
+/// From its moment on, a message goes ahead of less urgent ones, however it was pushed.
 async fn lifts(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let higher = push_one(c, &p, c.message().with_priority(1)).await?;
@@ -87,7 +87,7 @@ async fn lifts(c: &Context) -> CaseResult {
     in_this_order(c, "the urgent one as if of the highest level", &p, &[lifted, higher, lower]).await
 }
 
-/// Until its moment it is as it was pushed.
+/// Until its moment, a message is as it was pushed.
 async fn not_before(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let lower = push_one(c, &p, c.message()).await?;
@@ -96,7 +96,8 @@ async fn not_before(c: &Context) -> CaseResult {
     in_this_order(c, "each as it was pushed", &p, &[higher, lower, to_be]).await
 }
 
-/// Among those that are as urgent it has the place of its push, however late it became so; several become so at once.
+/// Among equally urgent messages it has the place of its push, however late it became urgent; several become
+/// urgent at once.
 async fn keeps_its_place(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let first = push_one(c, &p, top(c)).await?;
@@ -109,7 +110,7 @@ async fn keeps_its_place(c: &Context) -> CaseResult {
     in_this_order(c, "all that are urgent in push order", &p, &[first, second, third, fourth, lower]).await
 }
 
-/// It does not come before its delay is over, and is urgent then.
+/// A message does not come before its delay is over, and is urgent then.
 async fn delayed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let later = c.message().with_urgent_after(t.delay / 3).with_delay(t.delay);
@@ -125,7 +126,7 @@ async fn delayed(c: &Context) -> CaseResult {
     in_this_order(c, "the urgent one, as its delay is over", &p, &[id, ready]).await
 }
 
-/// One behind the head of its group waits for that, and then is as urgent as it became meanwhile.
+/// A message behind the head of its group waits for the head, and then is as urgent as it became meanwhile.
 async fn behind_a_head(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let head = push_one(c, &p, c.message().with_group("g")).await?;
@@ -136,7 +137,7 @@ async fn behind_a_head(c: &Context) -> CaseResult {
     in_this_order(c, "the second, as it is urgent", &p, &[second, other]).await
 }
 
-/// What is held in its moment is urgent when it comes back.
+/// A message that is held at its moment is urgent when it comes back.
 async fn held(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let id = push_one(c, &p, urgent(c)).await?;
@@ -147,7 +148,7 @@ async fn held(c: &Context) -> CaseResult {
     in_this_order(c, "what came back, as it is urgent", &p, &[id, higher]).await
 }
 
-/// What came back before its moment becomes urgent too.
+/// A message that came back before its moment becomes urgent too.
 async fn returned(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let id = push_one(c, &p, urgent(c)).await?;
@@ -158,7 +159,7 @@ async fn returned(c: &Context) -> CaseResult {
     in_this_order(c, "what came back, as it is urgent", &p, &[id, higher]).await
 }
 
-/// What is delivered says the priority with which it was pushed.
+/// A delivery shows the priority with which the message was pushed.
 async fn shown_as_pushed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let id = push_one(c, &p, urgent(c)).await?;
@@ -169,7 +170,7 @@ async fn shown_as_pushed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// The urgent ones come first, however many others wait.
+/// Urgent messages come first, however many others wait.
 async fn beside_many(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let count = c.size(1000, 10_000);
@@ -201,7 +202,7 @@ async fn successor(c: &Context) -> CaseResult {
     in_this_order(c, "the successor, as it is urgent", &next, &[id, lower]).await
 }
 
-/// Another priority before the moment is that until then; the moment comes all the same.
+/// A new priority before the moment applies until then; the moment comes all the same.
 async fn amended_before(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let lower = push_one(c, &p, c.message()).await?;
@@ -211,7 +212,7 @@ async fn amended_before(c: &Context) -> CaseResult {
     in_this_order(c, "the one that is urgent", &p, &[id, lower]).await
 }
 
-/// Another priority after the moment counts: it is urgent no more.
+/// A new priority after the moment counts: the message is no longer urgent.
 async fn amended_afterwards(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let lifted = push_one(c, &p, urgent(c)).await?;
@@ -222,7 +223,7 @@ async fn amended_afterwards(c: &Context) -> CaseResult {
     in_this_order(c, "each by its last priority, in push order", &p, &[higher, lifted, lower]).await
 }
 
-/// What is disabled in its moment is urgent when it is enabled.
+/// A message that is disabled at its moment is urgent when it is enabled.
 async fn disabled(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let lower = push_one(c, &p, c.message()).await?;

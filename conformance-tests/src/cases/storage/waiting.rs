@@ -1,4 +1,4 @@
-//! Long polls beside other things: what wakes them, and what they must not hold up.
+//! Long polls beside other work: what wakes them, and what they must not hold up.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ async fn moved_wakes_waiter(c: &Context) -> CaseResult {
     waiter.remove(&got).await
 }
 
-/// Waiters that have longer than a wake-up takes; each must be woken by what came, not by its own end.
+/// Makes a pull that waits longer than a wake-up takes: a message must wake it, not the end of its wait.
 async fn woken(
     c: &Context,
     clause: Clause,
@@ -70,7 +70,7 @@ fn woken_in_time(
     c.took(clause, &ids(about), "an answer to who waited", at.saturating_duration_since(since), bounds)
 }
 
-/// A batch of three wakes three, each when it is pushed.
+/// A batch of three wakes three waiters, each when it is pushed.
 async fn batch_wakes_all(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let waiters = [c.fresh().await?, c.fresh().await?, c.fresh().await?];
@@ -95,7 +95,7 @@ async fn batch_wakes_all(c: &Context) -> CaseResult {
     c.same(Clause::AllWaitersWake, "one for each of the waiters", &sent, &all)
 }
 
-/// What is released wakes who waits, by whichever settlement that makes it ready at once.
+/// A released message wakes waiters, whichever settlement makes it ready at once.
 async fn returned_wakes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (other, dead) = (c.fresh().await?, p.dead_letters());
@@ -115,13 +115,13 @@ async fn returned_wakes(c: &Context) -> CaseResult {
         let ((got, at), since) = (woken?, settled?);
         woken_in_time(c, Clause::AllWaitersWake, &got, since, at)?;
         held = got;
-        // A lease can be its connection: only who holds it settles it.
+        // A lease can be its connection: only its holder can settle it.
         (holder, waiter) = (waiter, holder);
     }
     holder.remove(&held).await
 }
 
-/// While one pull waits, another of the same client, of another partition, does not.
+/// While one pull waits, another pull of the same client, for another partition, does not.
 async fn waits_apart(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     let client = c.client();
@@ -142,7 +142,7 @@ async fn waits_apart(c: &Context) -> CaseResult {
     client.remove(&got).await
 }
 
-/// A client that waits for messages extends what it holds meanwhile.
+/// A client that waits for messages can extend what it holds meanwhile.
 async fn extends_during_wait(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     let client = c.client();

@@ -1,4 +1,5 @@
-//! Deduplication that lasts for a time: what is pushed with a key again is dropped, whether or not anybody is told.
+//! Deduplication that lasts for a time: a message that is pushed again with a key is dropped, whether or not
+//! that is reported.
 
 use std::collections::HashSet;
 
@@ -79,7 +80,7 @@ async fn second_is_dropped(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Those beside it in the batch are not disrupted.
+/// The neighbours in the batch are not affected.
 async fn in_one_batch(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let batch = [keyed(c), keyed(c), c.message()];
@@ -92,7 +93,7 @@ async fn in_one_batch(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// The key is remembered when its message is done.
+/// The key is still remembered when its message is done.
 async fn outlives_its_message(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = push_one(c, &p, keyed(c)).await?;
@@ -116,7 +117,7 @@ async fn sixteen_at_once(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Each partition has keys of its own, and keys that differ in a byte differ.
+/// Each partition has its own keys, and keys that differ in one byte are different.
 async fn of_partition_and_key(c: &Context) -> CaseResult {
     for name in ["a", "b"] {
         let p = c.partition(name)?;
@@ -129,7 +130,8 @@ async fn of_partition_and_key(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A message that is moved away, dies, or is redriven is not dropped for the key that its push has used up.
+/// A message that is moved away, dies, or is redriven is not dropped because of the key that its push has
+/// used up.
 async fn moves_are_no_pushes(c: &Context) -> CaseResult {
     let (p, to) = (c.partition("work")?, c.partition("to")?);
     let there = push_one(c, &to, keyed(c)).await?;
@@ -143,7 +145,7 @@ async fn moves_are_no_pushes(c: &Context) -> CaseResult {
     removes(c, Clause::Deduplication, "the moved one", &to, &[id]).await
 }
 
-/// A successor with the key of its predecessor, as a task's next attempt is, is stored.
+/// A successor with the key of its predecessor, such as a task's next attempt, is stored.
 async fn successors_are_no_pushes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, keyed(c)).await?;

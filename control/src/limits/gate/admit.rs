@@ -1,4 +1,4 @@
-//! Whether a message may start: by what is known of its places, or by asking the store.
+//! Whether a message may start, by what is known about its places, or by asking the store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,16 +14,17 @@ use super::turn::{Answer, Turn};
 use crate::limits::keeper::Keeper;
 use crate::limits::plan::Moment;
 
-/// How often a change is tried in which others come first.
+/// How often a change is tried if others are first.
 pub(super) const ROUNDS: usize = 16;
-/// How long a message waits if nobody can say whether it may start.
+/// How long a message waits if it is not known whether it may start.
 pub(super) const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// The shortest time by which a message is postponed, and how much longer some wait than others: not all are to come at once.
+/// The shortest time by which a message is postponed, and by how much that varies, so that not all messages
+/// come back at once.
 const SHORTEST: Duration = Duration::from_millis(50);
 const SPREAD: Duration = Duration::from_secs(1);
 
-/// A task that asks the store, as long as it does.
+/// A task that is asking the store; dropped when it no longer is.
 struct Asking<'a>(&'a Place);
 
 impl<'a> Asking<'a> {
@@ -41,7 +42,7 @@ impl Drop for Asking<'_> {
 }
 
 impl Keeper {
-    /// Whether a message may start, by all limits that look at it.
+    /// Whether a message may start, by all limits that apply to it.
     pub(in crate::limits) async fn admit(&self, message: &MessageData) -> Admission {
         let Some(clock) = self.clock.get().filter(|_| !self.stock().is_leaving) else {
             return Admission::Closed(UNKNOWN);
@@ -55,7 +56,7 @@ impl Keeper {
             let place = self.gates.place(id, clock.now());
             match self.enter(&place, rule, clock).await {
                 Ok(ticket) => tickets.push(ticket),
-                // What it had of other limits goes back.
+                // The tickets of other limits are given back.
                 Err(wait) => return Admission::Closed(wait + wait.min(SPREAD).mul_f64(fastrand::f64())),
             }
         }
@@ -115,7 +116,7 @@ impl Keeper {
     }
 }
 
-/// What needs no call: there is a permit, or it is known that there is none.
+/// The answer that needs no call: there is a permit, or it is known that there is none.
 fn known(place: &Arc<Place>, rule: &Rule, now: Instant) -> Option<Answer> {
     let ticket = if rule.rate.is_none() { place.take(now) } else { None };
     if let Some(ticket) = ticket {

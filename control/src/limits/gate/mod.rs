@@ -1,7 +1,9 @@
-//! Limits that look at messages: of a kind, or of each value of a header. They act after a pull, when the message is at hand.
+//! Limits that depend on the message: on its kind, or on the value of a header. They act after a pull, when
+//! the message is at hand.
 //!
-//! Each value has an entry of its own, its *place*, which holds who has how many permits until when, and where the rate stands. It expires with them. A process
-//! remembers the places that it met last, and which of them are closed, so that most messages of a full one cost no call.
+//! Each value has an entry of its own, its *place*, which holds who has how many permits until when, and the
+//! state of the rate. The entry expires when those do. A process remembers the places that it used last, and
+//! which of them are closed, so that most messages of a full place cost no call.
 
 mod admit;
 mod place;
@@ -22,17 +24,17 @@ use place::{Place, PlaceId};
 pub(super) use record::PlaceRecord;
 use rule::Rule;
 
-/// Places that a process remembers at most, beyond those that its tasks are in.
+/// How many places a process remembers at most, not counting those that its tasks are in.
 const MAX_PLACES: usize = 10_000;
 
-/// What a process knows of the limits that look at messages.
+/// What a process knows about the limits that depend on the message.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
     rules: RwLock<Arc<[Rule]>>,
     places: Mutex<HashMap<PlaceId, Arc<Place>>>,
-    /// Counts the uses of places, to tell which was used last.
+    /// Counts the uses of places, to find the one used the longest ago.
     uses: AtomicU64,
-    /// Something can be given back.
+    /// Signals that something can be given back.
     given: Arc<Notify>,
 }
 
@@ -50,7 +52,8 @@ impl Gates {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of a value. If there are too many, the one that is idle and was used the longest ago is forgotten.
+    /// The place of a value. If there are too many, the idle place that was used the longest ago is
+    /// forgotten.
     fn place(&self, id: PlaceId, now: Instant) -> Arc<Place> {
         let uses = self.uses.fetch_add(1, Ordering::Relaxed);
         let mut places = self.places();

@@ -11,18 +11,18 @@ use tokio::sync::Notify;
 
 use crate::limits::keys::PLACES;
 
-/// Bytes of the hash that names a value in its entry's key.
+/// How many bytes of the hash of a value the key of its entry has.
 const HASH_BYTES: usize = 16;
-/// The most of a value that is shown, in bytes.
+/// The longest part of a value that is shown, in bytes.
 const MAX_SHOWN_BYTES: usize = 200;
 
-/// Which value of which limit.
+/// A value of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::limits) struct PlaceId {
     pub(super) limit: Arc<str>,
-    /// A value may be long: its hash stands for it.
+    /// A value may be long, so its hash stands for it.
     hash: [u8; HASH_BYTES],
-    /// As far as it is shown.
+    /// The part of the value that is shown.
     pub(super) shown: Arc<str>,
 }
 
@@ -50,28 +50,30 @@ impl PlaceId {
 pub(super) struct Place {
     pub(super) id: PlaceId,
     state: Mutex<State>,
-    /// One changes the entry at a time: what it says of this process is known by whoever wrote it last.
+    /// Only one caller changes the entry at a time: whoever wrote it last knows what it says about this
+    /// process.
     pub(super) turn: tokio::sync::Mutex<()>,
     given: Arc<Notify>,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Tasks that run.
+    /// How many tasks are running.
     pub(super) in_use: usize,
-    /// Permits that the entry says this process has, and how many of them it may use while others want some.
+    /// How many permits this process has by the entry, and how many of them it may use while others want
+    /// some.
     pub(super) size: usize,
     pub(super) most: usize,
-    /// Tasks that ask the store for a permit.
+    /// How many tasks are asking the store for a permit.
     pub(super) asking: usize,
-    /// Until when tasks may start, and when those that run have to stop.
+    /// Until when tasks may start, and when running tasks have to stop.
     pub(super) starts_until: Instant,
     pub(super) revoke_at: Option<Instant>,
-    /// When what the entry says has to be renewed.
+    /// When the entry has to be renewed.
     pub(super) renew_at: Option<Instant>,
     /// Whether the entry says that this process waits for permits.
     pub(super) is_waiting: bool,
-    /// Before this it is not asked again, and how long the last pause was.
+    /// The time before which the store is not asked again, and the length of the last pause.
     pub(super) closed_until: Option<Instant>,
     pub(super) pause: Duration,
     pub(super) revoked: CancellationToken,
@@ -101,20 +103,20 @@ impl Place {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing of it is known that must not be forgotten.
+    /// Whether nothing is known about the place that must not be forgotten.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.in_use == 0 && state.size == 0 && state.asking == 0 && self.turn.try_lock().is_ok()
     }
 
-    /// A permit that is there.
+    /// Takes a permit, if there is one.
     pub(super) fn take(self: &Arc<Self>, now: Instant) -> Option<Ticket> {
         let mut state = self.lock();
         let is_free = state.in_use < state.size.min(state.most) && now < state.starts_until;
         is_free.then(|| self.ticket(&mut state))
     }
 
-    /// A ticket, whatever is there.
+    /// Makes a ticket, whether there is a permit or not.
     pub(super) fn ticket(self: &Arc<Self>, state: &mut State) -> Ticket {
         state.in_use += 1;
         (state.closed_until, state.pause) = (None, Duration::ZERO);
@@ -125,7 +127,7 @@ impl Place {
     fn give_back(&self) {
         let mut state = self.lock();
         state.in_use = state.in_use.saturating_sub(1);
-        // The next one need not wait for what others know of it.
+        // The next task need not wait for what others know about the place.
         (state.closed_until, state.pause) = (None, Duration::ZERO);
         drop(state);
         self.given.notify_one();
@@ -133,7 +135,7 @@ impl Place {
 }
 
 impl State {
-    /// Stops what runs.
+    /// Stops running tasks.
     pub(super) fn revoke(&mut self) {
         std::mem::take(&mut self.revoked).cancel();
         (self.revoke_at, self.size) = (None, 0);

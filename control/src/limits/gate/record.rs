@@ -10,7 +10,7 @@ use super::place::PlaceId;
 use crate::entry::{FORMAT, decode, encode, unchanged};
 use crate::limits::holders::{Holders, millis, nanos};
 
-/// How much longer an entry is kept than it says something.
+/// How much longer an entry is kept than it has something to say.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// What the entry of a place holds.
@@ -28,7 +28,8 @@ pub(in crate::limits) struct PlaceRecord {
 }
 
 impl PlaceRecord {
-    /// What is there, as it counts at this time of the server. What cannot be read is an error: it may say that others have all permits.
+    /// The entry, as it counts at this time of the server. An entry that cannot be read is an error: it may
+    /// say that others have all permits.
     pub(in crate::limits) fn of(entry: &Entry, now: SystemTime) -> Result<Self> {
         let mut record: Self = decode(entry)?;
         record.holders.lapse(now);
@@ -48,7 +49,8 @@ impl PlaceRecord {
         }
     }
 
-    /// The change that writes it, or deletes what says nothing any more. It is kept as long as it says something.
+    /// The change that writes the entry, or deletes it if it has nothing to say any more. The entry is kept
+    /// as long as it has.
     pub(super) fn change(&self, key: &Key, there: Option<&Entry>, now: SystemTime) -> Result<Option<Change>> {
         let (now_ms, exact) = (millis(now), nanos(now));
         let held = self.holders.last_until_ms().map_or(0, |until| until.saturating_sub(now_ms));
@@ -58,7 +60,7 @@ impl PlaceRecord {
         if keep == 0 {
             return Ok(there.map(|_| Change::delete(key.clone(), expect)));
         }
-        // A little longer: it also counts by the clock of whoever reads it.
+        // A little longer, since it also counts by the clock of whoever reads it.
         let ttl = Duration::from_millis(keep).saturating_add(MARGIN);
         Ok(Some(Change::put(key.clone(), expect, encode(self)?).with_ttl(ttl)))
     }

@@ -1,4 +1,4 @@
-//! One limit that looks at messages.
+//! One limit that depends on the message.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub(in crate::limits) struct Rule {
     pub(super) of: Scope,
     pub(super) cap: Option<u64>,
     pub(super) rate: Option<Rate>,
-    /// Its entry cannot be read any more: nothing starts that it was for.
+    /// Whether its entry can no longer be read: then none of the tasks that it applied to start.
     pub(super) is_unreadable: bool,
 }
 
 impl Rule {
-    /// The place that a message belongs to; none if the limit is not for it.
+    /// The place that a message belongs to; `None` if the limit does not apply to it.
     pub(super) fn place(&self, message: &MessageData) -> Option<PlaceId> {
         let headers = message.headers();
         let value = match &self.of {

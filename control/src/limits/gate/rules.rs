@@ -1,4 +1,4 @@
-//! What the limits say that look at messages.
+//! The limits that depend on the message.
 
 use std::sync::{Arc, PoisonError};
 
@@ -8,7 +8,8 @@ use crate::limits::limit::Scope;
 use crate::limits::record::Record;
 
 impl Gates {
-    /// Takes up what the limits say now. Of those that cannot be read it is known what they were for.
+    /// Takes up what the limits say now. For a limit that cannot be read, what it last applied to is
+    /// remembered.
     pub(in crate::limits) fn take_up<'a>(&self, limits: impl Iterator<Item = (&'a str, Option<Record>)>) {
         let before = self.rules();
         let rule = |(name, record): (&str, Option<Record>)| match record {
@@ -29,7 +30,7 @@ impl Gates {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
     }
 
-    /// Whether a limit of this name still looks at messages.
+    /// Returns the limit of this name, if it still depends on the message.
     pub(super) fn rule(&self, name: &str) -> Option<Rule> {
         self.rules().iter().find(|rule| *rule.name == *name).cloned()
     }

@@ -1,4 +1,4 @@
-//! Keeping what tasks have of places, and giving back what they do not need any more.
+//! Keeping what tasks have of places, and giving back what they no longer need.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,13 +15,14 @@ use super::turn::Turn;
 use crate::limits::keeper::Keeper;
 use crate::limits::plan::Moment;
 
-/// From the end of a task to when its permit goes back: the next task of the same value takes it over meanwhile.
+/// The time from the end of a task until its permit goes back. In the meantime, the next task of the same
+/// value can take it over.
 const GIVE_PAUSE: Duration = Duration::from_millis(50);
-/// Entries that are changed at the same time.
+/// How many entries are changed at the same time.
 const AT_ONCE: usize = 16;
 
 impl Place {
-    /// Whether its entry is to be written. Who leaves waits for nothing any more.
+    /// Whether its entry has to be written. A process that is leaving no longer waits for permits.
     fn is_due(&self, now: Instant, is_leaving: bool) -> bool {
         let state = self.lock();
         let is_surplus = state.in_use < state.size && state.asking == 0;
@@ -30,7 +31,7 @@ impl Place {
 }
 
 impl Gates {
-    /// Stops what runs with permits that are about to end. Returns when to look next.
+    /// Stops tasks whose permits are about to end. Returns when to look next.
     pub(in crate::limits) fn revoke_due(&self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for place in self.all_places() {
@@ -89,7 +90,7 @@ impl Keeper {
     async fn renew(&self, place: &Arc<Place>, clock: &Clock) -> Result<()> {
         let _turn = place.turn.lock().await;
         let Some(rule) = self.gates.rule(&place.id.limit) else {
-            // The limit is gone; what its entry says ends by itself.
+            // The limit is gone; what its entry says expires.
             let mut state = place.lock();
             (state.size, state.revoke_at, state.renew_at) = (0, None, None);
             return Ok(());

@@ -1,4 +1,4 @@
-//! From the entry of a place, and what a process needs, to what it has of it.
+//! From the entry of a place, and what a process needs, to what the process gets of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,25 +21,25 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A ticket, or how long to wait.
 pub(super) type Answer = std::result::Result<Ticket, Duration>;
 
-/// What is to become of a place, once its entry is changed.
+/// What becomes of a place once its entry is changed.
 pub(super) struct Turn {
-    /// What this process has of the cap then.
+    /// What this process then has of the cap.
     part: Option<Part>,
-    /// Why one more may not start: how long that will take, where it is known.
+    /// Why no more tasks may start, and how long that will last, if it is known.
     closed: Option<Closed>,
     moment: Moment,
 }
 
 #[derive(Clone, Copy)]
 enum Closed {
-    /// The cap is used up; others' permits end in so long without them.
+    /// The cap is used up; the first permits of others expire after this time, unless they are renewed.
     Cap(Option<Duration>),
-    /// The rate allows the next one in so long.
+    /// The rate allows the next task after this time.
     Rate(Duration),
 }
 
 impl Turn {
-    /// One more task is to start.
+    /// Plans the start of one more task.
     pub(super) fn enter(
         keeper: &Keeper,
         place: &Place,
@@ -68,7 +68,7 @@ impl Turn {
         Self { part, closed, moment }
     }
 
-    /// What runs goes on; what is not in use goes back.
+    /// Plans a renewal: running tasks keep their permits, and those not in use go back.
     pub(super) fn renew(
         keeper: &Keeper,
         place: &Place,
@@ -80,8 +80,8 @@ impl Turn {
         Self { part, closed: None, moment }
     }
 
-    /// Writes what this process is to have of a cap. Also whether no more can start. What others may get is from here on not used any more, whether the entry is
-    /// changed or not.
+    /// Writes what this process should have of a cap. Also returns whether no more tasks can start. From here
+    /// on, permits that others may get are no longer used, whether the entry is changed or not.
     fn hold(
         keeper: &Keeper,
         place: &Place,
@@ -102,12 +102,13 @@ impl Turn {
         let now_ms = millis(moment.now);
         let is_old = there.is_none_or(|there| there.until_ms < me.until(now_ms, me.every / 2));
         let differs = there.map(|there| (there.held, there.wanted)) != Some((part.block, missing));
-        // One that starts counts for its whole time.
+        // A permit for a task that starts is valid for its whole time.
         let starts = wanted > 0 && part.block > in_use;
         let fits =
             !(is_old || differs || starts) || record.holders.hold(me.holder(&who, part, missing, now_ms));
         let part = if fits { part } else { Part { block: in_use, ..part } };
-        // The permit of the one that starts is set aside: another one of this process must not take it before the entry says so.
+        // The permit of the task that starts is set aside: another task of this process must not take it
+        // before the entry says so.
         let usable = size(part.block).saturating_sub(usize::from(starts));
         state.size = state.size.min(usable);
         state.most = size(part.most);
@@ -118,10 +119,10 @@ impl Turn {
         (Some(part), !fits || part.block <= in_use)
     }
 
-    /// Takes up what has come of it.
+    /// Takes up the result of the turn.
     pub(super) fn commit(self, keeper: &Keeper, place: &Arc<Place>, written: bool, now: Instant) -> Answer {
         let (me, mut state) = (&keeper.me, place.lock());
-        // Where one may start, the entry says so: if nothing was written, it did before.
+        // If a task may start, the entry says so: if nothing was written, it said so before.
         if let Some(part) = self.part.filter(|_| written || self.closed.is_none()) {
             take_up(me, &mut state, part, self.moment.sent_at);
             state.renew_at = (part.block > 0).then(|| now + me.every);
@@ -140,7 +141,7 @@ impl Turn {
         Err(wait)
     }
 
-    /// Takes up that what is not in use went back.
+    /// Notes that permits not in use went back.
     pub(super) fn commit_renewal(self, keeper: &Keeper, place: &Place, written: bool, now: Instant) {
         let (me, mut state) = (&keeper.me, place.lock());
         state.is_waiting = false;
@@ -155,7 +156,7 @@ impl Turn {
     }
 }
 
-/// The entry says that this process has so much, for as long as that counts.
+/// Notes how many permits the entry grants this process, and until when they are valid.
 fn take_up(me: &Me, state: &mut State, part: Part, sent_at: Instant) {
     let (until, lead) = (sent_at + me.valid_for, me.lead());
     state.size = size(part.block);

@@ -1,4 +1,4 @@
-//! Where the deliveries of a stream come from: the window that its consumer gives, and turns to fill it.
+//! Where the deliveries of a stream come from: the window that its consumer sets, and turns to fill it.
 
 mod pump;
 mod refill;

@@ -1,7 +1,8 @@
 //! A stream's own pulls.
 //!
-//! A broker that sends what its consumers have room for does its work while they wait: as long as its queue is known to have more,
-//! the next pulls are under way already. Elsewhere there is one at a time: the others come with settlements, or each costs a request.
+//! A broker that sends what its consumers have room for works while they wait: as long as its queue is known
+//! to have more, the next pulls are already in flight. Elsewhere there is one pull at a time: the other
+//! deliveries come with settlements, or each pull costs a request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +17,13 @@ use crate::capabilities::{Capabilities, LeaseKind};
 use crate::error::{ErrorKind, Result, RetryClass};
 use crate::queue::delivery::{Delivery, HandlerFeed, Slot};
 
-/// How long a stream's pull waits, if no other is under way. It is woken by pushes; this bounds one call.
+/// How long a stream's pull waits if no other is in flight. Pushes wake it; this bounds one call.
 const POLL_WAIT: Duration = Duration::from_secs(20);
-/// Pulls of a stream at once; each has at least a quarter of the window.
+/// How many pulls a stream makes at once; each has at least a quarter of the window.
 const MOST_PULLS: usize = 4;
 /// The pause of a stream after an error.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause of a stream after errors, in a row of which it doubles.
+/// The longest pause of a stream after errors; the pause doubles with each error in a row.
 const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
 
 /// Pulls for a stream until it is dropped or its queue closed.
@@ -30,7 +31,7 @@ pub(crate) async fn run(feed: Arc<HandlerFeed>, batches: mpsc::Sender<Batch<Deli
     let clock = &feed.queue.0.caller.clock;
     let several = if is_broker(&feed.queue.0.capabilities) { MOST_PULLS } else { 1 };
     let mut pulls = FuturesUnordered::new();
-    // As soon as one brings less than it asked for, there is no use in several.
+    // As soon as one brings less than it asked for, several are of no use.
     let mut most = 1;
     let mut pause = ERROR_PAUSE;
     let mut paused: Option<Instant> = None;
@@ -49,7 +50,7 @@ pub(crate) async fn run(feed: Arc<HandlerFeed>, batches: mpsc::Sender<Batch<Deli
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::Closed => return,
-                    // Of what fails at the same time one is told.
+                    // Of pulls that fail at the same time only one error is reported.
                     Err(error) if paused.is_some() => tracing::debug!(%error, "another pull of a stream failed"),
                     Err(error) => {
                         most = 1;
@@ -71,18 +72,18 @@ pub(crate) async fn run(feed: Arc<HandlerFeed>, batches: mpsc::Sender<Batch<Deli
     }
 }
 
-/// Lets several pulls be heard in the order in which they are answered, which is that of the claims. One that tokio holds back for the
-/// sake of other tasks, though it is answered, would go behind those that were answered after it.
+/// Processes several pulls in the order in which they return, which is that of their claims. Otherwise tokio
+/// might hold back one that has returned, for the sake of other tasks, behind those that returned after it.
 fn heard_when_answered<F: Future>(pull: F) -> Unconstrained<F> {
     unconstrained(pull)
 }
 
-/// Whether the server is a broker, and settlements bring nothing with them.
+/// Whether the server is a broker and settlements bring no deliveries.
 fn is_broker(capabilities: &Capabilities) -> bool {
     !capabilities.exchange && capabilities.lease.kind == LeaseKind::Connection
 }
 
-/// What came of a pull, and the room that it was made for.
+/// The result of a pull, and the room that it was made for.
 struct Pulled<'a> {
     answer: Result<Vec<Delivery>>,
     room: Vec<Slot>,
@@ -107,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Uses up what a task may do in one go.
+    /// Uses up the task's budget.
     async fn exhaust() {
         std::future::poll_fn(|cx| {
             while let Poll::Ready(turn) = coop::poll_proceed(cx) {

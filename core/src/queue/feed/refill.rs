@@ -1,4 +1,4 @@
-//! What settlements bring to a stream, handed over in the order in which it was claimed.
+//! Deliveries that settlements bring to a stream, handed over in the order in which they were claimed.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::storage::{Action, PullRequest, RawDelivery, Settlement};
 pub(crate) struct Refill<'a> {
     feed: &'a Arc<HandlerFeed>,
     held: OwnedSemaphorePermit,
-    /// Its number, while it was begun and not heard of.
+    /// Its number, once it has begun and until its result has been heard.
     number: Option<u64>,
     _turn: Turn<'a>,
 }
@@ -28,8 +28,9 @@ enum Turn<'a> {
 }
 
 impl HandlerFeed {
-    /// A pull for as many deliveries as are being settled, to be made with their settlements. None while the pump itself is
-    /// waiting for messages, as there is nothing to bring then, and while a consumer that does not look has enough.
+    /// Returns a pull for as many deliveries as are being settled, to be made together with their
+    /// settlements. `None` while the pump itself waits for messages, as there is nothing to bring then, and
+    /// while a consumer that does not poll has enough.
     pub(crate) fn refill(
         self: &Arc<Self>,
         settling: usize,
@@ -50,7 +51,8 @@ impl HandlerFeed {
         let turn = if settlements.iter().all(stays) {
             Turn::Shared(self.turns.turn.try_read().ok()?)
         } else {
-            // What concerns other partitions may take calls of its own, and then the claim is made some time after the beginning.
+            // Settlements that concern other partitions may take calls of their own, so the claim may be made
+            // some time after the beginning.
             Turn::Alone(self.turns.turn.try_write().ok()?)
         };
         let free = shared.slots.available_permits();
@@ -60,24 +62,25 @@ impl HandlerFeed {
     }
 
     pub(super) fn batch(&self, handlers: Vec<Delivery>, room: Vec<Slot>) -> Vec<Delivery> {
-        // A handler without a slot, should the server have answered too many, is dropped: released.
+        // A delivery without a slot (if the server returned too many) is dropped, and so released.
         let batch: Vec<_> =
             handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect();
-        // A consumer that gets nothing (all had expired, say) is as starved as before.
+        // A consumer that gets nothing (because everything had expired, say) is as starved as before.
         if !batch.is_empty() {
             self.window.fed();
         }
         batch
     }
 
-    /// Hands over what a call brought, once all that were begun before it have been heard of.
+    /// Hands over what a call brought, once all calls that began before it have been heard.
     fn hear(&self, number: u64, batch: Vec<Delivery>) {
         let mut refused = Vec::new();
         let mut begun = self.turns.begun();
         begun.answered(number, batch);
         while let Some(batch) = begun.next_heard() {
             if let Some(batches) = self.batches.upgrade().filter(|_| !batch.is_empty()) {
-                // Refused if the stream is gone or nobody looks at it: the handlers give their messages back.
+                // Refused if the stream is gone or nobody polls it: dropping the deliveries releases their
+                // messages.
                 refused.extend(batches.try_send(Ok(batch)).err());
             }
         }
@@ -94,7 +97,8 @@ impl<'a> Refill<'a> {
         PullRequest::new(self.held.num_permits(), Duration::ZERO, self.feed.terms.lease)
     }
 
-    /// Makes the call. It is begun under the lock that gives its number, so that the numbers are in the order of the beginnings.
+    /// Makes the call. It begins under the lock that assigns its number, so that the numbers are in the order
+    /// in which the calls begin.
     pub(crate) async fn made<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         let first = std::future::poll_fn(|cx| {
@@ -108,7 +112,7 @@ impl<'a> Refill<'a> {
         }
     }
 
-    /// Hands over what came, into the room of what was settled.
+    /// Hands over the deliveries, in the room of those that were settled.
     pub(crate) fn deliver(mut self, deliveries: Vec<RawDelivery>, room: Vec<Slot>) {
         let Some(number) = self.number.take_if(|_| !deliveries.is_empty()) else { return };
         let handlers = self.feed.queue.0.accept(&self.feed.terms, deliveries);
@@ -119,7 +123,7 @@ impl<'a> Refill<'a> {
     }
 }
 
-/// Whatever became of the call: those begun after it wait no longer.
+/// However the call ended, those that began after it no longer wait for it.
 impl Drop for Refill<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {

@@ -1,4 +1,5 @@
-//! Where the deliveries of a stream come from and go to. It does not know what holds a delivery, since that holds room in it.
+//! Where the deliveries of a stream come from and go to. It does not know what a delivery is, since
+//! deliveries hold room in it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,7 @@ pub(crate) struct Feed<T> {
     pub(super) open: AtomicBool,
     pub(super) window: Window,
     pub(super) turns: Turns<T>,
-    /// Ends with the pump, whatever handlers live on.
+    /// Ends with the pump, even if deliveries live on.
     pub(super) batches: mpsc::WeakSender<Batch<T>>,
 }
 
@@ -42,26 +43,26 @@ impl<T> Feed<T> {
         self.open.store(open, Ordering::SeqCst);
     }
 
-    /// Room for a delivery that came by another way.
+    /// Takes room for a delivery that arrived in another way.
     pub(crate) fn slot(self: Arc<Self>) -> WindowSlot<T> {
         self.window.take_one();
         WindowSlot::new(self)
     }
 
-    /// The room there is, up to [`MOST_ROOM`], once a quarter of the window is free, or any at all for a consumer that has nothing left and
-    /// that no other pull is under way for.
+    /// Takes the free room, up to [`MOST_ROOM`], once a quarter of the window is free; or any room at all,
+    /// for a consumer that has nothing left and for which no other pull is in flight.
     pub(super) async fn room(self: &Arc<Self>, alone: bool) -> Vec<WindowSlot<T>> {
         let free = self.window.take_free(alone).await;
         (0..free).map(|_| WindowSlot::new(self.clone())).collect()
     }
 
-    /// The consumer waits, and has nothing left.
+    /// Notes that the consumer waits and has nothing left.
     pub(crate) fn starved(&self) {
         self.window.starved();
     }
 }
 
-/// Room for one delivery in a stream's window, shared by its handler and its settlement under way.
+/// Room for one delivery in a stream's window, shared by the delivery and its settlement in flight.
 #[derive(Debug)]
 pub(crate) struct WindowSlot<T> {
     feed: Arc<Feed<T>>,
@@ -77,7 +78,7 @@ impl<T> WindowSlot<T> {
         &self.feed
     }
 
-    /// The same room for another delivery; once.
+    /// Passes the same room on to another delivery; works once.
     pub(crate) fn pass_on(&self) -> Option<Self> {
         (!self.passed_on.swap(true, Ordering::SeqCst)).then(|| Self::new(self.feed.clone()))
     }

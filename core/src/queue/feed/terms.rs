@@ -1,4 +1,4 @@
-//! What is asked of a pull for as long as it goes on.
+//! The fixed parameters of a stream's pulls.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Whose turn it is to claim for a stream, so that what comes can be handed over in the order in which it was claimed.
+//! Whose turn it is to claim for a stream, so that deliveries can be handed over in the order in which they
+//! were claimed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,8 +9,9 @@ use tokio::sync::{RwLock, RwLockWriteGuard};
 /// Whose turn it is to claim for a stream.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
-    /// The pump's pulls have it alone. Calls that settle as well may share it: [`exchange`](crate::adapter::PullQueueStorage::exchange)
-    /// promises that those begun one after another take effect in that order.
+    /// The pump's pulls hold it exclusively. Calls that settle as well may share it:
+    /// [`exchange`](crate::adapter::PullQueueStorage::exchange) guarantees that calls that begin one after
+    /// another take effect in that order.
     pub(super) turn: RwLock<()>,
     begun: Mutex<Calls<T>>,
 }
@@ -31,13 +33,13 @@ impl<T> Turns<T> {
     }
 }
 
-/// The calls that settle and claim, numbered as they were begun.
+/// The calls that settle and claim, numbered in the order in which they begin.
 #[derive(Debug)]
 pub(super) struct Calls<T> {
     last: u64,
-    /// All up to here were heard of.
+    /// All calls up to this number have been heard.
     heard: u64,
-    /// What was brought by calls that were answered before earlier ones.
+    /// What was brought by calls that returned before earlier ones.
     early: BTreeMap<u64, Vec<T>>,
 }
 

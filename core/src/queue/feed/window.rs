@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// The most room that one pull of a stream takes: what a window without a bound has is taken bit by bit.
+/// The most room that one pull of a stream takes: the room of a window without a bound is taken bit by bit.
 const MOST_ROOM: usize = 16_384;
 
 /// How much of a stream's window is free.
@@ -15,7 +15,7 @@ const MOST_ROOM: usize = 16_384;
 pub(super) struct Window {
     size: usize,
     used: AtomicUsize,
-    /// The consumer waits, and has nothing left.
+    /// Whether the consumer waits and has nothing left.
     starved: AtomicBool,
     changed: Notify,
 }
@@ -34,7 +34,7 @@ impl Window {
         self.starved.store(false, Ordering::SeqCst);
     }
 
-    /// Only the pump takes of it; others hand on what they have.
+    /// Only the pump calls this; others pass on the room that they have.
     pub(super) async fn take_free(&self, alone: bool) -> usize {
         loop {
             let free = self.size - self.used.load(Ordering::SeqCst);
@@ -43,17 +43,17 @@ impl Window {
                 self.used.fetch_add(taken, Ordering::SeqCst);
                 return taken;
             }
-            // A change since the look above is remembered, so that it is not slept through.
+            // A change since the look above is remembered, so this does not sleep through it.
             self.changed.notified().await;
         }
     }
 
-    /// Takes room for a delivery that came by another way.
+    /// Takes room for a delivery that arrived in another way.
     pub(super) fn take_one(&self) {
         self.used.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Room for one more.
+    /// Frees the room of one delivery.
     pub(super) fn free_one(&self) {
         self.used.fetch_sub(1, Ordering::SeqCst);
         self.changed.notify_one();

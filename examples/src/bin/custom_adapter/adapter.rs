@@ -1,7 +1,8 @@
-//! A backend of one's own, as short as the traits allow: a list of messages behind a lock.
+//! A custom backend, as short as the traits allow: a list of messages behind a lock.
 //!
-//! It declares few capabilities, and core refuses the rest. It keeps the whole contract for what it declares:
-//! `tests/custom_adapter.rs` runs the conformance suite on it. `ADAPTERS.md` walks through this file.
+//! It declares few capabilities, and core refuses everything else. It keeps the whole contract for what it
+//! declares: `tests/custom_adapter.rs` runs the conformance suite on it. `ADAPTERS.md` walks through this
+//! file.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -27,12 +28,12 @@ pub(crate) struct ListQueue {
     closed: CancellationToken,
 }
 
-/// What stands for the server.
+/// The list, which takes the place of a server.
 #[derive(Debug, Default)]
 struct Shared {
     /// In the order of delivery.
     rows: Mutex<Vec<Row>>,
-    /// Rung when a message may have become ready.
+    /// Notified when a message may have become ready.
     changed: Notify,
 }
 
@@ -42,7 +43,7 @@ struct Row {
     message: MessageData,
     pushed_at: Instant,
     deliveries: u32,
-    /// Who holds it, and until when.
+    /// The token of the holder, and when its lease ends.
     held: Option<(Token, Instant)>,
 }
 
@@ -51,7 +52,7 @@ impl ListQueue {
         Self::of(Arc::default())
     }
 
-    /// Another client of the same list, as another process would be one of the same server.
+    /// Returns another client of the same list, like a second process connected to the same server.
     pub(crate) fn client(&self) -> Self {
         Self::of(Arc::clone(&self.shared))
     }
@@ -71,7 +72,7 @@ impl ListQueue {
         Ok(())
     }
 
-    /// Claims what is ready. Returns it, and when the next lease ends.
+    /// Claims the messages that are ready. Returns them, and when the next lease of another holder ends.
     fn claim(&self, partition: &PartitionId, request: &PullRequest) -> (Vec<RawDelivery>, Option<Instant>) {
         let (now, token) = (Instant::now(), Token::random());
         let until = now + request.lease;
@@ -102,8 +103,8 @@ impl Row {
             .with_age(now - self.pushed_at)
     }
 
-    /// Whether this is the row that the lease is of, and the lease has not ended. This is the fence: whoever comes too late finds
-    /// another token or none.
+    /// Whether this is the row of the lease, and the lease has not ended. This is the fence: a holder that is
+    /// too late finds another token, or none.
     fn is_held_by(&self, lease: &Lease, now: Instant) -> bool {
         self.message.id() == lease.id
             && self.partition == lease.partition
@@ -172,7 +173,7 @@ impl PullQueueStorage for ListQueue {
         let deadline = Instant::now() + request.wait.min(LONGEST_WAIT);
         loop {
             self.open(Operation::Pull)?;
-            // Before looking, so that what comes after the look wakes.
+            // Registered before looking, so that a message that arrives after the look wakes this pull.
             let changed = self.shared.changed.notified();
             let (deliveries, next) = self.claim(partition, &request);
             if !deliveries.is_empty() || Instant::now() >= deadline {
@@ -202,9 +203,9 @@ impl PullQueueStorage for ListQueue {
             row.held = None;
             match action {
                 Action::Remove => {}
-                // Its old place is ahead of all that was never delivered.
+                // Its old place is ahead of all messages that were never delivered.
                 Action::Release | Action::Retry => rows.insert(place, row),
-                // Core sends neither a delay nor headers: they are not declared.
+                // Core sends neither a delay nor headers, because they are not declared.
                 Action::Postpone { .. } => rows.push(row),
                 Action::Move { to, headers } => {
                     row.partition = to.clone();
@@ -236,7 +237,7 @@ impl PullQueueStorage for ListQueue {
             Ok(ExtendOutcome::Extended)
         };
         let results = extensions.iter().map(extend).collect();
-        // An extension can also end a lease earlier than those who wait think.
+        // An extension can also make a lease end earlier than waiting pulls expect.
         self.shared.changed.notify_waiters();
         results
     }

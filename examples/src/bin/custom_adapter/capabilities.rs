@@ -1,4 +1,4 @@
-//! What the list gives, field by field.
+//! The capabilities of the list, field by field.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use anyqueue::adapter::{
     SettleConfirm, Strictness,
 };
 
-/// The most messages in the list. Nothing is without a limit.
+/// The most messages in the list, since nothing should be unlimited.
 pub(crate) const MAX_MESSAGES: usize = 1_000_000;
 
-/// A wait without end is taken for this one: added to a time it would be too much.
+/// Longer waits are shortened to this, because adding them to a time could overflow.
 pub(crate) const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_hours(24 * 365);
 
 pub(crate) fn capabilities() -> Capabilities {
-    // A lock is quick: one call at a time joins whatever has gathered meanwhile.
+    // A lock is fast, so one call at a time takes everything that has gathered meanwhile.
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
     Capabilities {
         reach: Reach::Process,
@@ -76,7 +76,7 @@ pub(crate) fn capabilities() -> Capabilities {
             pull_batch: 1000,
             settle_batch: 1000,
         },
-        // The timer of the runtime ticks in milliseconds.
+        // The runtime's timer has a resolution of milliseconds.
         slack: Duration::from_millis(10),
         wake_latency: Duration::from_millis(10),
         overfetch: 0,

@@ -1,4 +1,4 @@
-//! A backend of one's own under an application that knows nothing of it.
+//! A custom backend, used by an application that knows nothing about it.
 
 mod adapter;
 mod capabilities;
@@ -14,7 +14,7 @@ async fn main() -> anyqueue::Result<()> {
     let colleague = Queue::new(storage.client())?;
     let queue = Queue::new(storage)?;
 
-    // Somebody waits while somebody else pushes.
+    // One client waits while another pushes.
     let pull = tokio::spawn(async move {
         let mut tasks = colleague.pull("greetings").wait(Duration::from_secs(5)).await?;
         for task in &mut tasks {
@@ -29,15 +29,15 @@ async fn main() -> anyqueue::Result<()> {
         Err(panic) => println!("{panic}"),
     }
 
-    // Core brings what the backend did not have to write: dead letters,
+    // Core provides what the backend did not have to implement: dead letters,
     for dead in queue.dead_letters("greetings")?.list(Page::of(10)).await? {
         println!("dead: {}", dead.reason.unwrap_or_default());
     }
     println!("redriven: {}", queue.dead_letters("greetings")?.redrive().await?.moved);
-    // a release for what is dropped,
+    // the release of dropped deliveries,
     drop(queue.pull("greetings").await?);
     println!("back: {}", queue.pull("greetings").wait(Duration::from_secs(1)).await?.len());
-    // and a clear refusal of what is not declared.
+    // and a clear refusal of whatever is not declared.
     let urgent = queue.push("greetings", MessageData::new(b"hello").with_priority(9)).await;
     if let Err(error) = urgent
         && error.kind() == ErrorKind::Unsupported

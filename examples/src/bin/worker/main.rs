@@ -1,6 +1,8 @@
-//! A worker as it would be deployed: typed tasks, retries, dead letters, a metrics endpoint, an orderly end.
+//! A worker as it would be deployed: typed tasks, retries, dead letters, a metrics endpoint, an orderly
+//! shutdown.
 //!
-//! `worker [URL] [METRICS ADDRESS]` works until SIGTERM or Ctrl-C. It pushes a few tasks itself, so that there is something to see.
+//! `worker [URL] [METRICS ADDRESS]` runs until SIGTERM or Ctrl-C. It pushes a few tasks itself, so that there
+//! is something to see.
 
 mod metrics;
 
@@ -20,7 +22,8 @@ struct Report {
     month: u8,
 }
 
-/// A task runs at least once: a real one would tell the mail server the task's id, so that it sends no mail twice.
+/// A task runs at least once. A real one would pass the task's id to the mail server, so that no mail is sent
+/// twice.
 async fn send_mail(mail: Mail, task: TaskContext) -> TaskResult {
     match mail.to.as_str() {
         "nobody" => Err(TaskError::permanent("there is no such mailbox")),
@@ -32,7 +35,8 @@ async fn send_mail(mail: Mail, task: TaskContext) -> TaskResult {
     }
 }
 
-/// Long work asks now and then whether to stop; what it has not done is done by whoever gets the task next.
+/// A long task checks now and then whether it should stop. What it has not done is done when the task runs
+/// again.
 async fn write_report(report: Report, task: TaskContext) -> TaskResult {
     for page in 1..=3 {
         tokio::select! {
@@ -53,7 +57,7 @@ fn main() -> std::process::ExitCode {
         }
     };
     let end = runtime.block_on(work());
-    // Rather than wait for a handler that blocks its thread: its task runs again when its lease ends.
+    // Do not wait for a handler that blocks its thread: its task runs again when its lease ends.
     runtime.shutdown_background();
     end
 }
@@ -70,7 +74,7 @@ async fn work() -> std::process::ExitCode {
 }
 
 async fn run(url: &str, address: &str) -> Result<()> {
-    // The recorder comes first: what was registered before it is not seen.
+    // The recorder is installed first, because it does not see metrics that were registered before it.
     let served =
         metrics::serve(address).await.map_err(|error| Error::invalid(format!("no metrics: {error}")))?;
     println!("metrics: http://{served}/metrics");

@@ -9,19 +9,19 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// How long one scrape may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// More than the head of any scraper's request.
+/// Larger than the head of any scraper's request.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
 
-/// Records every metric of this process and serves them; returns where.
+/// Records every metric of this process and serves them. Returns the address.
 pub(crate) async fn serve(address: &str) -> Result<SocketAddr, Box<dyn std::error::Error>> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let listener = TcpListener::bind(address).await?;
     let served = listener.local_addr()?;
     tokio::spawn(async move {
         loop {
-            // One at a time: whoever scrapes does so every few seconds.
+            // One at a time, since a scraper comes only every few seconds.
             if let Ok((connection, _)) = listener.accept().await {
-                // A scraper that goes away or is too slow harms nobody else.
+                // A scraper that goes away or is too slow affects nobody else.
                 let _ = tokio::time::timeout(PATIENCE, answer(connection, &metrics)).await;
             }
         }

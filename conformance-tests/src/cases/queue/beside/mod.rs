@@ -1,5 +1,5 @@
-//! What operators do, beside producers and consumers that never stop: each call ends, disturbs nobody's work, and tells the truth about
-//! what it did, so that in the end every message is accounted for.
+//! Management calls, beside producers and consumers that never stop: each call ends, disturbs nobody's work,
+//! and truthfully reports what it did, so that in the end every message is accounted for.
 
 mod work;
 
@@ -67,20 +67,20 @@ pub(super) const CASES: &[Case] = &[
 
 const LONG: Duration = Duration::from_mins(3);
 
-/// So many calls are made, and more until one has found something to do; but not forever.
+/// This many calls are made, and more until one has found something to do; but not forever.
 const CALLS: usize = 12;
 const MOST_CALLS: usize = 60;
 
 /// A slow server is called less often.
 const ENOUGH: Duration = Duration::from_secs(5);
 
-/// What is pushed and settled between two calls.
+/// How much is pushed and settled between two calls.
 const STEP: (usize, usize) = (6, 6);
 
-/// What waits when the work begins.
+/// How many messages wait when the work begins.
 const BACKLOG: usize = 60;
 
-/// A call beside the work, and what it says that it took.
+/// A call beside the work, and how many messages it reports to have taken.
 type Call = for<'a> fn(&'a Desk) -> Pin<Box<dyn Future<Output = Result<u64>> + Send + 'a>>;
 
 /// One management call.
@@ -89,11 +89,11 @@ struct Managed {
     clause: Clause,
     fates: Fates,
     call: Call,
-    /// How much of a call to the storage counts towards what it says.
+    /// How much of a call to the storage counts towards what it reports.
     took: fn(&Op) -> usize,
 }
 
-/// Whoever makes the calls: a client of its own.
+/// The client that makes the calls.
 struct Desk {
     client: Client,
     queue: Queue,
@@ -106,13 +106,13 @@ impl Desk {
         Ok(Self { queue: c.queue_over(&client, |builder| builder)?, client, p: c.partition("work")? })
     }
 
-    /// The oldest that are there.
+    /// Returns the oldest messages that are there.
     async fn oldest(&self) -> Result<Vec<MessageId>> {
         let page = self.queue.browse(&self.p, Page::of(8)).await?;
         Ok(page.iter().map(|browsed| browsed.message.id()).collect())
     }
 
-    /// What the storage answered that was taken by calls of this client.
+    /// Returns how many messages calls of this client took, according to the storage.
     fn took(&self, c: &Context, took: fn(&Op) -> usize) -> u64 {
         let events = c.history().events();
         let mine = events.iter().filter(|event| *event.client == *self.client.name());
@@ -120,7 +120,7 @@ impl Desk {
     }
 }
 
-/// A call that must end although the work goes on.
+/// Makes a call that must end although the work goes on.
 async fn bounded<T>(c: &Context, name: &str, call: impl Future<Output = T>) -> CaseResult<T> {
     tokio::time::timeout(DEADLINE, call).await.map_err(|_| {
         let expected = format!("{name} to end within {DEADLINE:?}, though producers and consumers go on");
@@ -128,7 +128,8 @@ async fn bounded<T>(c: &Context, name: &str, call: impl Future<Output = T>) -> C
     })
 }
 
-/// Makes the call again and again beside the work. The account then judges that what was taken is what the storage said.
+/// Makes the call again and again beside the work. The account then judges that what was taken is what the
+/// storage reported.
 async fn beside(c: &Context, managed: &Managed, desk: Desk) -> CaseResult {
     let Managed { name, clause, fates, call, took } = managed;
     c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;
@@ -177,7 +178,8 @@ async fn purge_dead(c: &Context) -> CaseResult {
     beside(c, &purge, Desk::new(c).await?).await
 }
 
-/// Where the backend has no purge, core pulls and removes; other consumers of the same backend let die what they get.
+/// If the backend has no purge, core pulls and removes; other consumers of the same backend let the messages
+/// that they get die.
 async fn purge_dead_by_pulls(c: &Context) -> CaseResult {
     let purge = Managed {
         name: "a purge of the dead letters by pulls",
@@ -194,7 +196,7 @@ async fn purge_dead_by_pulls(c: &Context) -> CaseResult {
     beside(c, &purge, desk).await
 }
 
-/// How many were settled for good: removed, or moved back.
+/// Returns how many were settled for good: removed, or moved back.
 fn settled(op: &Op) -> usize {
     let Op::Settle { settlements, outcomes } = op else { return 0 };
     let done = |(settlement, outcome): &(&anyqueue::adapter::Settlement, &Result<SettleOutcome>)| {
@@ -207,7 +209,7 @@ fn settled(op: &Op) -> usize {
     settlements.iter().zip(outcomes).filter(done).count()
 }
 
-/// Consumers let most of it die again.
+/// Consumers let most of them die again.
 async fn redrive(c: &Context) -> CaseResult {
     let redrive = Managed {
         name: "a redrive",
@@ -293,7 +295,7 @@ async fn counts(c: &Context) -> CaseResult {
     beside(c, &counts, Desk::new(c).await?).await
 }
 
-/// Judges that what stays was seen once, and each only once.
+/// Judges that whatever stays was seen, and everything at most once.
 fn seen_once<T: Ord + Clone>(c: &Context, stays: &[T], seen: &[T]) -> CaseResult {
     let mut times = BTreeMap::<&T, usize>::new();
     for one in seen {
@@ -311,11 +313,12 @@ fn seen_once<T: Ord + Clone>(c: &Context, stays: &[T], seen: &[T]) -> CaseResult
     )
 }
 
-/// Among messages that come and go there are some that stay: they are held. Pages show each of these once, and lock out nobody.
+/// Among messages that come and go, there are some that stay because they are held. Pages show each of these
+/// once, and block nobody.
 async fn browse(c: &Context) -> CaseResult {
     const PAGE: usize = 10;
     let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "browsing"));
-    // Their ids are among those of the others.
+    // Their ids lie between those of the others.
     let all = c.messages(BACKLOG * 4 / 3, |_, message| message);
     let (stays, goes): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(index, _)| index % 4 == 0);
     let of = |some: Vec<(usize, _)>| some.into_iter().map(|(_, message)| message).collect::<Vec<_>>();
@@ -334,7 +337,7 @@ async fn browse(c: &Context) -> CaseResult {
             .await?;
             let page = c.ok(Clause::Inspection, "browsing", page)?;
             seen.extend(page.iter().map(|browsed| browsed.message.id()));
-            // Whoever comes up with new messages all the time is not followed forever.
+            // A backend that keeps finding new messages is not followed forever.
             if page.len() < PAGE || seen.last() > stays.last() || seen.len() > 100 * PAGE {
                 break;
             }
@@ -348,7 +351,8 @@ async fn browse(c: &Context) -> CaseResult {
     c.client().remove(&held).await
 }
 
-/// Among partitions that come and go there are some that stay. Pages of the list show each of these once, in order.
+/// Among partitions that come and go, there are some that stay. Pages of the list show each of these once, in
+/// order.
 async fn partitions(c: &Context) -> CaseResult {
     let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "listing partitions"));
     let (mut stays, mut goes) = (Vec::new(), Vec::new());
@@ -379,8 +383,8 @@ async fn partitions(c: &Context) -> CaseResult {
     work.end(c).await
 }
 
-/// While it is paused, producers go on; the history judges that nothing of what they push then is delivered, not even to a pull that
-/// waited before. Once it is resumed, consumers go on.
+/// While the partition is paused, producers go on; the history judges that nothing of what they push then is
+/// delivered, not even to a pull that waited before. Once it is resumed, consumers go on.
 async fn pause(c: &Context) -> CaseResult {
     let (desk, paused) = (Desk::new(c).await?, (Clause::Pause, "a pause"));
     c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;

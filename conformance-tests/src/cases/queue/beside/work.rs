@@ -13,22 +13,22 @@ use crate::clause::Clause;
 use crate::context::{Context, Maker};
 use crate::verdict::{CaseResult, Stop};
 
-/// No call may take longer beside work that goes on, and no work beside a call. It is meant for what never ends: a call may be many
-/// requests, each of which takes a second where the machine is busy.
+/// No call may take longer than this beside work that goes on, and no work beside a call. This is meant to
+/// catch what never ends: a call may be many requests, each of which takes a second on a busy machine.
 pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 
 const PRODUCERS: usize = 2;
-/// What a producer does between two pushes, and a consumer with what it holds. Producers bring more than consumers take, so that calls
-/// find something.
+/// The pause of a producer between two pushes, and of a consumer with what it holds. Producers push more than
+/// consumers take, so that calls find something.
 const PACE: Duration = Duration::from_millis(4);
 const MOST_PUSHED: usize = 4;
 const MOST_HELD: usize = 2;
-/// A consumer's pull waits so long, and then looks whether it shall stop.
+/// A consumer's pull waits this long, and then checks whether to stop.
 const WAIT: Duration = Duration::from_millis(50);
-/// Between two looks whether somebody has failed.
+/// The pause between two checks whether a worker has failed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What becomes of the tasks.
+/// How the tasks end.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fates {
     /// Most are processed; some fail, are postponed, released, or die.
@@ -73,7 +73,7 @@ impl Progress {
 
 type Worker = JoinHandle<anyqueue::Result<()>>;
 
-/// The workers. Dropped, they stop too.
+/// The workers. When this is dropped, they stop too.
 pub(super) struct Work {
     progress: Arc<Progress>,
     workers: Vec<(&'static str, Worker)>,
@@ -81,7 +81,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Producers that push to any of the partitions, and consumers for each.
+    /// Starts producers that push to any of the partitions, and consumers for each.
     pub(super) async fn begin(
         c: &Context,
         partitions: &[PartitionId],
@@ -104,7 +104,7 @@ impl Work {
         Ok(Self { progress, workers, stop: stop.drop_guard() })
     }
 
-    /// Waits until so many more were pushed and settled; judges that this is soon.
+    /// Waits until this many more were pushed and settled; judges that this happens soon.
     pub(super) async fn goes_on(
         &mut self,
         c: &Context,
@@ -130,7 +130,7 @@ impl Work {
         }
     }
 
-    /// Why a worker ended that nobody told to.
+    /// Returns why a worker ended that nobody told to end.
     async fn failure(&mut self, c: &Context) -> Stop {
         for (call, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.is_finished()) {
             if let Err(stop) = ended(c, call, worker.await) {
@@ -140,7 +140,7 @@ impl Work {
         c.failed(Clause::Recovery, &[], "the work to go on", "a worker ended")
     }
 
-    /// Tells them to stop, and waits until they have settled what they held.
+    /// Tells the workers to stop, and waits until they have settled what they held.
     pub(super) async fn end(self, c: &Context) -> CaseResult {
         drop(self.stop);
         for (call, worker) in self.workers {
@@ -160,7 +160,7 @@ fn ended(c: &Context, call: &str, end: Result<anyqueue::Result<()>, tokio::task:
     c.ok(clause, &format!("{call}, and what follows, beside other calls"), end)
 }
 
-/// One of them.
+/// One worker.
 struct Hand {
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -196,7 +196,7 @@ impl Hand {
             tokio::time::sleep(PACE).await;
             let settled = held.len();
             let all = held.iter_mut().map(|handler| (handler, fates.status(&mut self.random)));
-            // Whether each outcome is right is for the history to judge.
+            // The history judges whether each outcome is correct.
             queue.settle_many(all).await.into_iter().try_for_each(|outcome| outcome.map(drop))?;
             self.progress.note(&self.progress.settled, settled);
         }

@@ -1,4 +1,4 @@
-//! The ledger through the portable queue: where a task stands, what became of it, and for how long that is kept.
+//! The ledger through the portable queue: the state of a task, how it ended, and for how long that is kept.
 
 pub(super) mod told;
 
@@ -56,7 +56,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// More than any of these cases counts.
 const MANY: u64 = 1_000_000;
 
-/// A queue over this client that keeps the ends of tasks.
+/// Creates a queue over this client that keeps the ends of tasks.
 fn keeping(c: &Context, client: &Client, keep: Keep) -> CaseResult<Queue> {
     c.queue_over(client, |builder| builder.ledger(keep))
 }
@@ -65,7 +65,7 @@ fn queue(c: &Context) -> CaseResult<Queue> {
     keeping(c, c.client(), Keep::default())
 }
 
-/// Pushes one, holds it, and settles it.
+/// Pushes one message, holds it, and settles it.
 async fn end(c: &Context, queue: &Queue, p: &PartitionId, status: Status) -> CaseResult<MessageId> {
     let ids = c.store(queue, p, vec![c.message()]).await?;
     let mut held = c.hold_one(queue, p).await?;
@@ -99,7 +99,7 @@ async fn listed(c: &Context, queue: &Queue, p: &PartitionId, filter: TaskFilter)
     c.ok(Clause::EndedTold, "listing tasks", stream.try_collect().await)
 }
 
-/// How many ends the backend itself has, whatever core makes of them.
+/// Returns how many ends the backend itself has, however core presents them.
 async fn stored(c: &Context, p: &PartitionId) -> CaseResult<usize> {
     let missing = || c.failed(Clause::EndStored, &[], "a ledger, as declared", "`ledger()` returns None");
     let ledger = c.client().storage().ledger().ok_or_else(missing)?;
@@ -141,7 +141,7 @@ async fn states(c: &Context) -> CaseResult {
     c.processed(&queue, &mut rest).await
 }
 
-/// Only what is removed has ended: what goes back lives, and what dies is a dead letter.
+/// Only a removed message has ended: a released one lives, and one that dies is a dead letter.
 async fn only_ends(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     for status in [Status::Failed, Status::Waiting, Status::postponed(Duration::ZERO)] {
@@ -160,7 +160,7 @@ async fn only_ends(c: &Context) -> CaseResult {
     c.equal(Clause::EndStored, &[dead], "how many ends are stored:", &1, &stored(c, &p).await?)
 }
 
-/// What the message says, and what its handler reports, is told of the task when it has ended.
+/// What the message says, and what its handler reports, is returned for the task when it has ended.
 async fn reports(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     let message = c
@@ -196,7 +196,7 @@ async fn reports(c: &Context) -> CaseResult {
     c.check(Clause::EndStored, &[id], task.message.is_none(), "no message", format!("{:?}", task.message))
 }
 
-/// The largest results come back byte for byte; one beyond that is refused, and the task still held.
+/// The largest results come back byte for byte; one byte more is refused, and the task is still held.
 async fn results(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     for size in [0, 1, MAX_RESULT_BYTES] {
@@ -224,7 +224,7 @@ async fn results(c: &Context) -> CaseResult {
     )
 }
 
-/// What is taken out of the dead letters leaves no end: it had died before.
+/// A message that is taken out of the dead letters leaves no end: it had died before.
 async fn dead_letters(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     end(c, &queue, &p, Status::poisonous("of no use")).await?;
@@ -247,7 +247,7 @@ async fn not_asked_for(c: &Context) -> CaseResult {
     state(c, &plain, &p, kept, Some(TaskState::Succeeded)).await
 }
 
-/// Where a ledger is not declared each of its calls is refused, and so is a queue that keeps ends.
+/// If a ledger is not declared, each of its calls is refused, and so is a queue that keeps ends.
 async fn undeclared(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage: Arc<dyn Storage> = Altered::new(c.client().storage(), |declared| declared.ledger = None);

@@ -1,4 +1,4 @@
-//! What is told of tasks that have ended, to whom, and until when.
+//! What is returned for tasks that have ended, to whom, and until when.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
         .kills(&[Fault::EndsForgotten, Fault::EndResultForgotten]),
 ];
 
-/// Who waits for a task sees the end that another client settles, soon, with its result.
+/// A caller that waits for a task soon sees the end that another client settles, with its result.
 async fn wait_for(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     let other = keeping(c, &c.fresh().await?, Keep::default())?;
@@ -86,7 +86,7 @@ async fn wait_for(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A wait that is over returns the task as it stands, and nothing of a task that nobody knows.
+/// When the wait is over, the call returns the task in its current state, or nothing for an unknown task.
 async fn wait_is_over(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     let ids = c.store(&queue, &p, vec![c.message()]).await?;
@@ -100,7 +100,8 @@ async fn wait_is_over(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// How long an end is kept says the task, else the partition, else the queue; for no time: it is not stored.
+/// The task, or else the partition, or else the queue determines how long an end is kept; if for no time, it
+/// is not stored.
 async fn keep(c: &Context) -> CaseResult {
     let (hour, minute) = (Duration::from_hours(1), MINUTE);
     let own = c.long_options().with_keep(Keep::all(Some(hour)));
@@ -135,7 +136,7 @@ async fn keep(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// When its time is over nothing is known of a task, and its place can be freed.
+/// When its time is over, nothing is known about a task, and its space can be freed.
 async fn lapses(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let keep = Duration::from_millis(200);
@@ -158,7 +159,7 @@ async fn lapses(c: &Context) -> CaseResult {
     c.equal(Clause::EndsRemoved, &ids, "purged after that:", &0, &again)
 }
 
-/// What expires while it waits has timed out.
+/// A task that expires while it waits has timed out.
 async fn expired(c: &Context) -> CaseResult {
     let (p, queue, t) = (c.partition("work")?, queue(c)?, c.timing());
     let message = c.message().with_time_to_live(t.delay).with_task_id("too late");
@@ -173,7 +174,8 @@ async fn expired(c: &Context) -> CaseResult {
     c.equal(Clause::EndStored, &[id], "state, attempt and name", &expected, &seen)
 }
 
-/// What is cancelled while it waits has ended so; what is held ends as its holder says; what nobody knows leaves nothing.
+/// A task that is cancelled while it waits has ended as cancelled; a held one ends as its holder says; an
+/// unknown one leaves nothing.
 async fn cancelled(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     c.store(&queue, &p, vec![c.message()]).await?;
@@ -198,7 +200,7 @@ async fn cancelled(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Deletion, "nothing of what was cancelled").await
 }
 
-/// Lists, counts and deletions by a filter mean the same tasks.
+/// Lists, counts and deletions by a filter select the same tasks.
 async fn filters(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, queue(c)?);
     let n = c.size(24, 260);
@@ -246,7 +248,7 @@ async fn filters(c: &Context) -> CaseResult {
     c.check(Clause::EndsRemoved, &[], right, "the even ones left", format!("{} are", left.len()))
 }
 
-/// Tasks that end at once, their settlements joined, have each its own result.
+/// Tasks that end at once, with joined settlements, each have their own result.
 async fn many_at_once(c: &Context) -> CaseResult {
     let (p, queue, n) = (c.partition("work")?, queue(c)?, c.size(120, 1000));
     let ids = c.store(&queue, &p, c.messages(n, |_, message| message)).await?;

@@ -1,4 +1,5 @@
-//! Amendments beside others at work: always one order or another, nothing lost, and nobody gets what is disabled.
+//! Amendments beside other work: they always happen before or after it, nothing is lost, and nobody gets a
+//! disabled message.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,15 +39,15 @@ const NEEDS: &[Need] = &[Need::Amend];
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// How many amend at once, and how many pull.
+/// How many tasks amend at once, and how many pull.
 const AMENDERS: usize = 4;
 const PULLERS: usize = 4;
 
-/// One look for work.
+/// How long one check for work waits.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Amenders that change the same messages in different orders, beside pullers that never stop: no call fails, nobody gets what is
-/// disabled (the history is judged for that), and in the end each message was removed once.
+/// Tasks amend the same messages in different orders, beside pullers that never stop: no call fails, nobody
+/// gets a disabled message (which the history checks), and in the end each message was removed once.
 async fn beside_pulls(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let groups = c.capabilities().groups;
@@ -61,7 +62,7 @@ async fn beside_pulls(c: &Context) -> CaseResult {
     let amending = amenders.iter().map(|client| amend_at_random(c, client, &p, &sent, seeds.fork()));
     let amending = async {
         let amended = join_all(amending).await.into_iter().collect::<CaseResult<()>>();
-        // Whatever the amenders left behind is to be had again.
+        // Whatever state the amenders left behind, the messages can be pulled again.
         for part in sent.chunks(anyqueue::MAX_PAGE) {
             c.amend(c.client(), &p, part, &Amend::new().now().enable()).await?;
         }
@@ -110,7 +111,7 @@ fn any_change(c: &Context, random: &mut fastrand::Rng) -> Amend {
     }
 }
 
-/// Pulls and removes until it is over and nothing comes any more. Some is given back first.
+/// Pulls and removes until the work is over and nothing comes any more. Some messages are released first.
 async fn pull_until(
     c: &Context,
     client: &Client,
@@ -135,7 +136,8 @@ async fn pull_until(
     }
 }
 
-/// In the moment a lease ends a message is leased still or amended: if it was disabled nobody gets it, and in the end it comes once.
+/// At the moment a lease ends, a message is either still leased or amended: if it was disabled nobody gets
+/// it, and in the end it comes once.
 async fn at_the_end_of_a_lease(c: &Context) -> CaseResult {
     let (p, t, waiter) = (c.partition("work")?, c.timing(), c.fresh().await?);
     for round in 0..c.size(5, 40) {
@@ -168,8 +170,8 @@ async fn at_the_end_of_a_lease(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A settlement and an amendment at once: whoever comes first, the holder's settlement is done, and a message that is left is as one of
-/// them left it.
+/// A concurrent settlement and amendment: whichever comes first, the holder's settlement is done, and a
+/// message that remains is as one of them left it.
 async fn beside_settlements(c: &Context) -> CaseResult {
     let (p, count) = (&c.partition("work")?, c.size(40, 300));
     c.client().push(p, &c.messages(count, |_, message| message)).await?;
@@ -181,7 +183,7 @@ async fn beside_settlements(c: &Context) -> CaseResult {
         let (id, delivery) = ([delivery.lease.id], std::slice::from_ref(delivery));
         let settling = c.client().settle_all(delivery, &action);
         let amending = c.amend(other, p, &id, disable);
-        // Whoever is polled first comes first where a call does not wait.
+        // If a call does not wait, the one that is polled first comes first.
         if number % 4 < 2 {
             join(settling, amending).await
         } else {
@@ -221,7 +223,8 @@ async fn beside_settlements(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// An amendment whose future is dropped is done or not, each message as a whole; if it answered it is done.
+/// An amendment whose future is dropped is done or not, for each message as a whole; if it answered, it is
+/// done.
 async fn dropped_future(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let change = Amend::new().with_priority(1).with_group("new");

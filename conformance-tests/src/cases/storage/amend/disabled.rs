@@ -1,4 +1,4 @@
-//! What is set aside, and comes back to where it stood.
+//! Messages that are set aside, and come back to where they stood.
 
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::DisabledStoredAnew]),
 ];
 
-/// What is ready is given to nobody while it is disabled; then it stands where it stood.
+/// A ready message is given to nobody while it is disabled; then it stands where it stood.
 async fn ready(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [first, second, third, fourth] = push_alike(c, &p).await?;
@@ -61,7 +61,7 @@ async fn ready(c: &Context) -> CaseResult {
     one_by_one(c, "what was enabled", &p, &[first]).await
 }
 
-/// Disabling what is disabled, and enabling what is not, changes nothing.
+/// Disabling a disabled message, and enabling one that is not disabled, changes nothing.
 async fn twice(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 3] = push_alike(c, &p).await?;
@@ -80,7 +80,7 @@ async fn twice(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "both where they stood", &p, &[first, second]).await
 }
 
-/// What was returned is ahead of what was never delivered, also after it was disabled.
+/// A returned message is ahead of those that were never delivered, even after it was disabled.
 async fn returned(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [older, returned] = push_alike(c, &p).await?;
@@ -94,7 +94,7 @@ async fn returned(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "what was returned, then the other", &p, &[returned, older]).await
 }
 
-/// One that becomes due while it is disabled stays; enabled, it joins the end.
+/// A message that becomes due while it is disabled stays; enabled, it joins the end.
 async fn while_it_becomes_due(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [id] = push(c, &p, [c.message().with_delay(t.delay)]).await?;
@@ -107,7 +107,7 @@ async fn while_it_becomes_due(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "what was enabled at the end", &p, &[ready, id]).await
 }
 
-/// Enabled before its moment, it waits for that still.
+/// A message that is enabled before its due time still waits for that.
 async fn enabled_before_it_is_due(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let pushed = Instant::now();
@@ -125,7 +125,7 @@ fn member(c: &Context) -> MessageData {
     c.message().with_group("g")
 }
 
-/// A group goes on past a disabled head; enabled, that is next again, once the new head is gone.
+/// A group goes on past a disabled head; when it is enabled, it is next again once the new head is gone.
 async fn head(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [head, second, third] = push(c, &p, [member(c), member(c), member(c)]).await?;
@@ -138,7 +138,7 @@ async fn head(c: &Context) -> CaseResult {
     one_by_one(c, "by their old places", &p, &[head, third]).await
 }
 
-/// One behind the head is passed over while it is disabled; enabled in time, it has its old place.
+/// A message behind the head is skipped while it is disabled; enabled in time, it has its old place.
 async fn in_line(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let members = [member(c), member(c), member(c), member(c)];
@@ -151,7 +151,7 @@ async fn in_line(c: &Context) -> CaseResult {
     one_by_one(c, "the second", &p, &[second]).await
 }
 
-/// What is disabled can be amended, stays disabled, and is as amended afterwards.
+/// A disabled message can be amended, stays disabled, and has the amendment afterwards.
 async fn and_amended(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [first, second, delayed] =
@@ -167,7 +167,7 @@ async fn and_amended(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "by priority; what became due last", &p, &[second, first, delayed]).await
 }
 
-/// What is enabled comes to who waits.
+/// A message that is enabled goes to a waiting pull.
 async fn enabled_wakes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [id] = push_alike(c, &p).await?;
@@ -177,7 +177,8 @@ async fn enabled_wakes(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A pull that waits for what becomes due does not get it if it is disabled meanwhile: it waits to its end.
+/// A pull that waits for a message to become due does not get it if it is disabled meanwhile: it waits to its
+/// end.
 async fn wakes_nobody(c: &Context) -> CaseResult {
     let (p, t, waiter) = (c.partition("work")?, c.timing(), c.fresh().await?);
     let [id] = push(c, &p, [c.message().with_delay(t.delay)]).await?;
@@ -193,7 +194,7 @@ async fn wakes_nobody(c: &Context) -> CaseResult {
     one_by_one(c, "what was enabled", &p, &[id]).await
 }
 
-/// Its deliveries and its age go on; disabling is not a delivery.
+/// Its delivery count and its age continue; disabling is not a delivery.
 async fn keeps_what_it_is(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let message = c.message().with_header("a", "b").with_task_id("task");

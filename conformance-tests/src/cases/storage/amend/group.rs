@@ -1,4 +1,4 @@
-//! Another group for what waits, or none.
+//! Giving waiting messages another group, or none.
 
 use anyqueue::{Amend, MessageData};
 
@@ -41,7 +41,7 @@ fn member(c: &Context) -> MessageData {
     c.message().with_group("g")
 }
 
-/// One that had no group joins at the end, and waits for its turn from then on.
+/// A message without a group joins the end of one, and waits for its turn from then on.
 async fn joins(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [joins, head, second] = push(c, &p, [c.message(), member(c), member(c)]).await?;
@@ -59,7 +59,7 @@ async fn joins(c: &Context) -> CaseResult {
     c.client().remove(&[last]).await
 }
 
-/// A head that leaves its group stands at the end of its priority, and the next becomes head.
+/// A head that leaves its group stands at the end of its priority, and the next member becomes head.
 async fn head_leaves(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [head, second, other] = push(c, &p, [member(c), member(c), c.message()]).await?;
@@ -71,7 +71,7 @@ async fn head_leaves(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// The head of three that joins a group without members is that one's head; the second is head of the rest.
+/// The head of three that joins a group without members becomes its head; the second is head of the rest.
 async fn head_of_three(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [head, second, third] = push(c, &p, [member(c), member(c), member(c)]).await?;
@@ -83,7 +83,7 @@ async fn head_of_three(c: &Context) -> CaseResult {
     one_by_one(c, "the third", &p, &[third]).await
 }
 
-/// One behind the head that joins another group, or none, need not wait for the head any more.
+/// A message behind the head that joins another group, or none, no longer waits for the head.
 async fn leaves_the_line(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [head, second, third, fourth] = push(c, &p, [member(c), member(c), member(c), member(c)]).await?;
@@ -96,7 +96,8 @@ async fn leaves_the_line(c: &Context) -> CaseResult {
     one_by_one(c, "the fourth", &p, &[fourth]).await
 }
 
-/// The group that it has already moves it nowhere, and so does none where it has none.
+/// Amending a message to the group that it already has moves it nowhere, and neither does removing it from
+/// none.
 async fn the_one_it_has(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [head, second, third] = push(c, &p, [member(c), member(c), member(c)]).await?;
@@ -124,7 +125,8 @@ async fn delayed_joins_another(c: &Context) -> CaseResult {
     one_by_one(c, "what became due", &p, &[delayed]).await
 }
 
-/// A disabled message joins the end of its new group at the moment of the amendment, and stands there once it is enabled.
+/// A disabled message joins the end of its new group at the moment of the amendment, and stands there once it
+/// is enabled.
 async fn disabled_joins(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let old = c.message().with_group("old");

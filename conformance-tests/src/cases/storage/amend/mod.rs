@@ -1,4 +1,4 @@
-//! Amendments of what waits.
+//! Amendments of waiting messages.
 
 pub(super) mod crowd;
 pub(super) mod disabled;
@@ -15,10 +15,10 @@ use crate::context::Context;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
-/// What cases need that look at the order.
+/// What cases need that check the order.
 const ORDERED: &[Need] = &[Need::Amend, Need::PushOrder];
 
-/// Pushes one after the other.
+/// Pushes the messages one after another.
 async fn push<const N: usize>(
     c: &Context,
     p: &PartitionId,
@@ -29,12 +29,12 @@ async fn push<const N: usize>(
     Ok(ids)
 }
 
-/// Pushes ready messages that differ in nothing but their ids.
+/// Pushes ready messages that differ only in their ids.
 async fn push_alike<const N: usize>(c: &Context, p: &PartitionId) -> CaseResult<[MessageId; N]> {
     push(c, p, std::array::from_fn(|_| c.message())).await
 }
 
-/// Removes them in this order, each before the next is pulled: so that a group gives one after the other.
+/// Removes them in this order, each before the next is pulled, so that a group gives one after another.
 async fn one_by_one(c: &Context, what: &str, p: &PartitionId, expected: &[MessageId]) -> CaseResult {
     for id in expected {
         let got = c.client().take(p, 1).await?;
@@ -44,7 +44,7 @@ async fn one_by_one(c: &Context, what: &str, p: &PartitionId, expected: &[Messag
     Ok(())
 }
 
-/// Nothing comes for as long as a wake-up may take.
+/// Judges that nothing comes for as long as a wake-up may take.
 async fn nothing(c: &Context, p: &PartitionId, expected: &str) -> CaseResult {
     c.client().nothing(p, c.timing().slack, Clause::Amendments, expected).await
 }

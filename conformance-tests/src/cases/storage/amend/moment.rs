@@ -1,4 +1,4 @@
-//! Another moment for what waits.
+//! Giving waiting messages another due time.
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::LaterIgnored]),
 ];
 
-/// What is delayed and becomes due at once goes behind what is ready.
+/// A delayed message that is made due at once goes behind the ready ones.
 async fn now_joins_the_end(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let later = || c.message().with_delay(t.delay * 40);
@@ -54,7 +54,7 @@ async fn now_joins_the_end(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "each as it became due", &p, &[ready, second, first]).await
 }
 
-/// What could be pulled already stays where it is.
+/// A message that could already be pulled stays where it is.
 async fn now_of_what_is_ready(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 3] = push_alike(c, &p).await?;
@@ -76,7 +76,7 @@ async fn now_of_a_postponed_head(c: &Context) -> CaseResult {
     one_by_one(c, "the head, then the second", &p, &[head, second]).await
 }
 
-/// What becomes due at once comes to who waits.
+/// A message that is made due at once goes to a waiting pull.
 async fn now_wakes(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [id] = push(c, &p, [c.message().with_delay(t.delay * 40)]).await?;
@@ -85,7 +85,7 @@ async fn now_wakes(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Pulls one that was made due `t.delay` after `asked`: not before, and soon after.
+/// Pulls a message that was made due `t.delay` after `asked`: not before, and soon after.
 async fn comes_when_due(c: &Context, p: &PartitionId, asked: Instant, id: MessageId) -> CaseResult {
     let t = c.timing();
     let got = c.client().pull_with(p, PullRequest::new(1, t.latest(t.delay), t.long_lease)).await?;
@@ -94,7 +94,7 @@ async fn comes_when_due(c: &Context, p: &PartitionId, asked: Instant, id: Messag
     c.client().remove(&got).await
 }
 
-/// What is ready can be made to wait: a pull that waits has it then, and not before.
+/// A ready message can be made to wait: a waiting pull gets it then, and not before.
 async fn later(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [id, other] = push_alike(c, &p).await?;
@@ -104,7 +104,7 @@ async fn later(c: &Context) -> CaseResult {
     comes_when_due(c, &p, asked, id).await
 }
 
-/// When its moment has come it is behind what was ready.
+/// When it becomes due, it is behind the messages that were ready.
 async fn later_joins_the_end(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [amended, other] = push_alike(c, &p).await?;
@@ -124,7 +124,7 @@ async fn later_of_a_head(c: &Context) -> CaseResult {
     one_by_one(c, "the second", &p, &[second]).await
 }
 
-/// One behind the head leaves the line, and joins its group at the end when it is due.
+/// A message behind the head leaves the line, and joins the end of its group when it is due.
 async fn later_behind_a_head(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let member = || c.message().with_group("g");
@@ -138,7 +138,7 @@ async fn later_behind_a_head(c: &Context) -> CaseResult {
     one_by_one(c, "the third, then the second", &p, &[third, second]).await
 }
 
-/// What is delayed can be made due earlier, or later.
+/// A delayed message can be made due earlier, or later.
 async fn delayed_anew(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let early = c.message().with_delay(t.delay);

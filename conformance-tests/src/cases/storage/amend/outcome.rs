@@ -1,4 +1,4 @@
-//! What an amendment answers, and what it leaves alone.
+//! What an amendment returns, and what it leaves alone.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 
 const NEEDS: &[Need] = &[Need::Amend];
 
-/// Each id is told what it met: in this partition, and now.
+/// Each id gets the outcome for what was found: in this partition, and now.
 async fn outcomes(c: &Context) -> CaseResult {
     let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
     let dead = dead_letter(c, &p).await?;
@@ -69,7 +69,7 @@ async fn outcomes(c: &Context) -> CaseResult {
     one_by_one(c, "those that waited", &p, &[waiting, also_waiting]).await
 }
 
-/// What is leased stays with its holder, and comes back as it was.
+/// A leased message stays with its holder, and comes back as it was.
 async fn leased_untouched(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [id, after] = push(c, &p, [c.message().with_priority(1), c.message()]).await?;
@@ -85,7 +85,7 @@ async fn leased_untouched(c: &Context) -> CaseResult {
     c.client().remove(&back).await
 }
 
-/// A lease that is over is none: the message can be amended, whether anybody has noticed or not.
+/// A lease that is over is no lease: the message can be amended, whether anybody has noticed or not.
 async fn after_lease_end(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [id] = push_alike(c, &p).await?;
@@ -98,7 +98,7 @@ async fn after_lease_end(c: &Context) -> CaseResult {
     one_by_one(c, "the message", &p, &[id]).await
 }
 
-/// Of an id that occurs twice the second finds what the first left.
+/// If an id occurs twice, the second finds what the first left.
 async fn twice_in_one_call(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [first, second] = push_alike(c, &p).await?;
@@ -110,7 +110,7 @@ async fn twice_in_one_call(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// No ids have no outcomes; a full page has all of them, in order.
+/// No ids return no outcomes; a full page returns all of them, in order.
 async fn a_page_of_them(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.amends(&p, Amend::new().disable(), &[]).await?;
@@ -128,7 +128,7 @@ async fn a_page_of_them(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Several changes in one call are all done.
+/// Several changes in one call are all made.
 async fn several_changes(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let later = c.message().with_delay(t.delay * 40).with_group("old");

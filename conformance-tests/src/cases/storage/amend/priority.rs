@@ -1,4 +1,4 @@
-//! Another priority for what waits.
+//! Giving waiting messages another priority.
 
 use anyqueue::Amend;
 use anyqueue::adapter::Action;
@@ -35,7 +35,8 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 
 const NEEDS: &[Need] = &[Need::Amend, Need::StrictPriority, Need::PushOrder];
 
-/// Raised and lowered, a message stands among its new equals as if it had been pushed so.
+/// A message that is raised or lowered stands among its new equals as if it had been pushed with that
+/// priority.
 async fn among_equals(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let of = |priority| c.message().with_priority(priority);
@@ -46,7 +47,7 @@ async fn among_equals(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "each in push order among its equals", &p, &expected).await
 }
 
-/// The priority that it has already moves it nowhere.
+/// Amending a message to the priority that it already has moves it nowhere.
 async fn the_one_it_has(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let high = || c.message().with_priority(1);
@@ -56,7 +57,7 @@ async fn the_one_it_has(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "all where they stood", &p, &sent).await
 }
 
-/// What is delivered says its new priority, at the first delivery and later; all else is as it was.
+/// A delivery shows the new priority, at the first delivery and later; everything else is as it was.
 async fn shown(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let message = c.message().with_header("a", "b").with_task_id("task").with_max_retries(3);
@@ -71,7 +72,7 @@ async fn shown(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A delayed message has its new priority when it is due, and is due when it was.
+/// A delayed message has its new priority when it is due, and keeps its due time.
 async fn of_what_is_delayed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [delayed] = push(c, &p, [c.message().with_delay(t.delay)]).await?;
@@ -81,7 +82,7 @@ async fn of_what_is_delayed(c: &Context) -> CaseResult {
     removes(c, Clause::Amendments, "the delayed one by its new priority", &p, &[delayed, ready]).await
 }
 
-/// A message behind the head of its group waits for that, and then goes by its new priority.
+/// A message behind the head of its group waits for the head, and then goes by its new priority.
 async fn behind_a_head(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let member = || c.message().with_group("g");
@@ -90,7 +91,7 @@ async fn behind_a_head(c: &Context) -> CaseResult {
     one_by_one(c, "the head, and the second by its new priority", &p, &[head, second, other]).await
 }
 
-/// What was returned is still ahead of what was never delivered.
+/// A returned message is still ahead of those that were never delivered.
 async fn of_what_was_returned(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [older, returned] = push(c, &p, [c.message(), c.message().with_priority(1)]).await?;

@@ -1,4 +1,4 @@
-//! What is disabled in the hands of others: counted, looked at, deleted, purged, replaced.
+//! Disabled messages and other calls: counted, browsed, deleted, purged, replaced.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,8 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::ReplaceEnables, Fault::EarlierIgnored]),
 ];
 
-/// What is disabled counts apart, whatever it was, and again as what it was when it is enabled.
+/// A disabled message is counted separately, whatever state it was in, and again in that state when it is
+/// enabled.
 async fn counted(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let delayed = c.message().with_delay(t.delay * 40);
@@ -74,7 +75,7 @@ async fn counts(c: &Context, p: &anyqueue::PartitionId, expected: Counts) -> Cas
     }
 }
 
-/// Browsing shows it as disabled, with the moment that it still waits for.
+/// Browsing shows it as disabled, with the due time for which it still waits.
 async fn browsed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let delay = t.delay * 40;
@@ -98,7 +99,7 @@ async fn browsed(c: &Context) -> CaseResult {
     one_by_one(c, "both", &p, &[ready, delayed]).await
 }
 
-/// Browsing shows what was amended with its new priority and moment.
+/// Browsing shows an amended message with its new priority and due time.
 async fn amended_browsed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let [id] = push_alike(c, &p).await?;
@@ -114,7 +115,7 @@ async fn amended_browsed(c: &Context) -> CaseResult {
     one_by_one(c, "it", &p, &[id]).await
 }
 
-/// What is disabled can be deleted, and its key is free then.
+/// A disabled message can be deleted, and its key is free then.
 async fn deleted(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [id] = push(c, &p, [c.message().with_dedup_key("k")]).await?;
@@ -128,7 +129,7 @@ async fn deleted(c: &Context) -> CaseResult {
     one_by_one(c, "one with the key that is free again", &p, &[free]).await
 }
 
-/// To cancel what is disabled removes it, as nobody holds it.
+/// Cancelling a disabled message removes it, as nobody holds it.
 async fn cancelled(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [id] = push_alike(c, &p).await?;
@@ -140,7 +141,7 @@ async fn cancelled(c: &Context) -> CaseResult {
     nothing(c, &p, "nothing of what was cancelled").await
 }
 
-/// A purge takes what is disabled too.
+/// A purge takes disabled messages too.
 async fn purged(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [first, second, third] = push_alike(c, &p).await?;
@@ -152,7 +153,7 @@ async fn purged(c: &Context) -> CaseResult {
     nothing(c, &p, "nothing of what was purged").await
 }
 
-/// What is disabled keeps its deduplication key.
+/// A disabled message keeps its deduplication key.
 async fn key(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [id] = push(c, &p, [c.message().with_dedup_key("k")]).await?;
@@ -165,7 +166,7 @@ async fn key(c: &Context) -> CaseResult {
     one_by_one(c, "one with the key that is free again", &p, &[free]).await
 }
 
-/// What is disabled is replaced as what waits is, and stays disabled.
+/// A disabled message is replaced like a waiting one, and stays disabled.
 async fn replaced(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let keyed = || c.message().with_dedup_key("k");
@@ -202,7 +203,7 @@ async fn takes_as(
     c.client().remove(&[got]).await
 }
 
-/// One that would be due earlier changes the moment of what is disabled, and leaves it disabled.
+/// A push that would be due earlier changes the due time of a disabled message, and leaves it disabled.
 async fn brought_forward(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let keyed = |delay: Duration| c.message().with_dedup_key("k").with_delay(delay);

@@ -1,4 +1,5 @@
-//! The entries belong to the storage, not to a client, and are no messages: others see them, clients come and go, and partitions know nothing of them.
+//! The entries belong to the storage, not to a client, and are not messages: others see them, clients come
+//! and go, and partitions know nothing of them.
 
 use anyqueue::control::{Change, Expect};
 use anyqueue::{ErrorKind, Page, PartitionId};
@@ -33,7 +34,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::EntriesArePartitions]),
 ];
 
-/// What one client writes another sees at once, may expect, change and delete.
+/// What one client writes another sees at once, and may expect, change and delete.
 async fn other_clients(c: &Context) -> CaseResult {
     let (other, name) = (c.fresh().await?, key("shared")?);
     let (one, other) = (Entries::first(c)?, Entries::of(c, &other)?);
@@ -89,7 +90,7 @@ async fn closed(c: &Context) -> CaseResult {
     Entries::first(c)?.has(Clause::EntryKept, &written).await
 }
 
-/// What is in one namespace is not seen, met or changed in another.
+/// An entry in one namespace is not seen, met or changed in another.
 async fn namespaces(c: &Context) -> CaseResult {
     let (harness, name) = (c.harness(), key("same")?);
     let mine = put(&name, Expect::Absent);
@@ -113,7 +114,7 @@ async fn namespaces(c: &Context) -> CaseResult {
     judged
 }
 
-/// Entries that are called as the partition is.
+/// Entries with the same name as the partition.
 async fn beside_messages(c: &Context, p: &PartitionId) -> CaseResult<Vec<Change>> {
     c.client().push(p, &c.messages(3, |_, message| message)).await?;
     let names = ["work", "work/1", "queue", "messages", "1"];
@@ -123,7 +124,7 @@ async fn beside_messages(c: &Context, p: &PartitionId) -> CaseResult<Vec<Change>
     Ok(written)
 }
 
-/// A partition that is purged takes no entry with it.
+/// Purging a partition takes no entry with it.
 async fn not_purged(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let written = beside_messages(c, &p).await?;
@@ -137,7 +138,7 @@ async fn not_purged(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Entries are no messages: they are not counted, and not delivered.
+/// Entries are not messages: they are not counted, and not delivered.
 async fn not_counted(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let written = beside_messages(c, &p).await?;
@@ -153,7 +154,7 @@ async fn not_counted(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Entries make no partition.
+/// Entries create no partition.
 async fn no_partition(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     beside_messages(c, &p).await?;

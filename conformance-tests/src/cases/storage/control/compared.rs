@@ -1,4 +1,4 @@
-//! A change is made if the entry is as it expects, and else returns what is there.
+//! A change is made if the entry is as expected; otherwise it returns what is there.
 
 use anyqueue::control::{Applied, Change, Expect, Key};
 
@@ -55,7 +55,7 @@ enum State {
 
 const STATES: [State; 4] = [State::NeverThere, State::There, State::Deleted, State::Lapsed];
 
-/// One of all pairs of a state and a change.
+/// One pair of a state and a change.
 struct Pair {
     state: State,
     /// What was written before, if anything.
@@ -64,7 +64,7 @@ struct Pair {
     is_right: bool,
 }
 
-/// Every change that expects something, on this state.
+/// Returns every change that expects something, on this state.
 fn pairs_of(state: State) -> CaseResult<Vec<Pair>> {
     let mut pairs = Vec::new();
     for (number, expected) in ["any", "absent", "own", "other"].into_iter().enumerate() {
@@ -106,7 +106,7 @@ async fn prepare(entries: &Entries<'_>, pair: &Pair) -> CaseResult {
     }
 }
 
-/// Judges what became of the change, and what is there then.
+/// Judges the result of the change, and what is there then.
 async fn judge(c: &Context, entries: &Entries<'_>, pair: &Pair) -> CaseResult {
     let key = pair.change.key();
     let result = entries.one_applied(&pair.change).await?;
@@ -131,7 +131,7 @@ async fn judge(c: &Context, entries: &Entries<'_>, pair: &Pair) -> CaseResult {
     entries.lacks(Clause::EntryCompared, key, "the change was a conflict").await
 }
 
-/// Every expectation meets every state: what is absent was never there, was deleted, or has lapsed.
+/// Every expectation meets every state: an absent entry was never there, was deleted, or has expired.
 async fn expectations(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     let mut pairs = Vec::new();
@@ -148,7 +148,7 @@ async fn expectations(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A conflict returns the entry that is there, whole, and leaves it as it is.
+/// A conflict returns the whole entry that is there, and leaves it as it is.
 async fn conflicts(c: &Context) -> CaseResult {
     let (entries, name) = (Entries::first(c)?, key("there")?);
     for ttl in [None, Some(LONG)] {
@@ -176,7 +176,8 @@ async fn conflicts(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A version that the entry has no more is not accepted: after it was overwritten, deleted, or written again with the same value.
+/// A version that the entry no longer has is not accepted: after it was overwritten, deleted, or written
+/// again with the same value.
 async fn former_versions(c: &Context) -> CaseResult {
     let (entries, name) = (Entries::first(c)?, key("again")?);
     let mut former: Vec<Change> = Vec::new();
@@ -206,7 +207,7 @@ async fn former_versions(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A later change of a call finds what an earlier one has left, under the same key.
+/// A later change of a call finds what an earlier one left under the same key.
 async fn in_one_call(c: &Context) -> CaseResult {
     let (entries, name) = (Entries::first(c)?, key("steps")?);
     let first = Change::put(name.clone(), Expect::Absent, "first");
@@ -238,7 +239,8 @@ async fn in_one_call(c: &Context) -> CaseResult {
     c.equal(Clause::EntryCompared, &[], "what is left:", &"third".to_owned(), &value)
 }
 
-/// Changes that are conflicts harm no other of the call, before or behind them, and each result is where its change is.
+/// Conflicting changes do not affect others of the call, before or behind them, and each result is at the
+/// position of its change.
 async fn conflict_among_others(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     let taken = key("taken")?;

@@ -1,4 +1,4 @@
-//! What is written comes back so, under its own key, until it is changed.
+//! What is written comes back the same, under its own key, until it is changed.
 
 use anyqueue::control::{
     Change, Expect, MAX_CONTROL_CALL_BYTES, MAX_CONTROL_CHANGES, MAX_CONTROL_KEY_BYTES,
@@ -48,7 +48,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::EntryEleventhLost, Fault::EntryValueCut]),
 ];
 
-/// An entry is created, found, overwritten, found anew, and deleted; and again.
+/// An entry is created, found, overwritten, found again, and deleted; and then the same again.
 async fn put_get_delete(c: &Context) -> CaseResult {
     let (entries, name) = (Entries::first(c)?, key("worker/1")?);
     entries.lacks(Clause::EntryKept, &name, "nobody wrote it").await?;
@@ -71,7 +71,8 @@ async fn put_get_delete(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// No value, every byte, and the largest value come back byte for byte, found, listed and in a conflict.
+/// An empty value, every byte, and the largest value come back byte for byte, found, listed and in a
+/// conflict.
 async fn values(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     let all_bytes: Vec<u8> = (0..=u8::MAX).collect();
@@ -99,7 +100,7 @@ async fn values(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Versions are all of 64 bits: none is taken for its neighbour.
+/// Versions have 64 bits: none is mistaken for its neighbour.
 async fn versions(c: &Context) -> CaseResult {
     let (entries, name) = (Entries::first(c)?, key("versions")?);
     let edges = [1, 1 << 32, 1 << 53, (1 << 63) - 1, 1 << 63, u64::MAX - 1];
@@ -117,7 +118,7 @@ async fn versions(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What differs in one thing: case, a space, a letter at the very end, how an accent is written.
+/// Keys that differ in one thing: case, a space, a letter at the very end, how an accent is written.
 fn alike() -> Vec<String> {
     let words = [
         "key",
@@ -181,7 +182,8 @@ async fn keys(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Many are found in the order in which they are asked for, those that are missing as none, one asked for twice twice.
+/// Many keys are found in the order in which they are requested; missing ones are returned as none, and one
+/// that is requested twice is returned twice.
 async fn many_keys(c: &Context) -> CaseResult {
     let (entries, mut names) = (Entries::first(c)?, numbered("", MAX_CONTROL_CHANGES / 2)?);
     let written: Vec<_> = names.iter().step_by(2).map(|name| put(name, Expect::Absent)).collect();
@@ -199,7 +201,7 @@ async fn many_keys(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A call of as many changes, and one of as many bytes, as there can be.
+/// A call with as many changes, and one with as many bytes, as there can be.
 async fn large_calls(c: &Context) -> CaseResult {
     let (entries, names) = (Entries::first(c)?, numbered("many/", MAX_CONTROL_CHANGES)?);
     let many: Vec<_> = names.iter().map(|name| put(name, Expect::Absent)).collect();

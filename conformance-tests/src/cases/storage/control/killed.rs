@@ -1,4 +1,4 @@
-//! Servers that die, and connections that break in the middle of a change: it is made or not, and never half.
+//! Servers that die, and connections that break in the middle of a change: it is made or not, never half.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ const NEEDS: &[Need] = &[Need::Control, Need::FaultTarget];
 /// Servers need time to start.
 const MINUTES: Duration = Duration::from_mins(3);
 
-/// Entries are as durable as settlements: what was done is there when the server was killed and started again, and what was deleted is not.
+/// Entries are as durable as settlements: when the server was killed and started again, entries that were
+/// written are there, and those that were deleted are not.
 async fn server_killed(c: &Context) -> CaseResult {
     let (entries, names) = (Entries::first(c)?, numbered("kept/", 30)?);
     let created: Vec<_> = names.iter().map(|name| put(name, Expect::Absent)).collect();
@@ -56,7 +57,7 @@ async fn server_killed(c: &Context) -> CaseResult {
     if settlements_last(c) {
         return c.equal(Clause::EntryKept, &[], "the entries as they were before:", &before, &after);
     }
-    // What the server may forget it forgets as a whole: what is told was written.
+    // What the server may forget, it forgets as a whole: any entry that it returns was written.
     for entry in &after {
         let written = created
             .iter()
@@ -67,7 +68,7 @@ async fn server_killed(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Changes whose answer does not come: the call fails, or they are done. Repeated, they are done once.
+/// Changes whose answer does not arrive: the call fails, or they are made. Repeated, they are made once.
 async fn unanswered(c: &Context) -> CaseResult {
     for (number, disruption) in
         [Disruption::Stall, Disruption::DropReplies, Disruption::Stall].into_iter().enumerate()
@@ -85,12 +86,12 @@ async fn unanswered(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Sends the changes while no answer comes, and judges what is told of them.
+/// Sends the changes while no answer arrives, and judges what the call returns.
 async fn cut_off(c: &Context, client: &Client, disruption: Disruption, changes: &[Change]) -> CaseResult {
     c.disrupt(disruption).await?;
     let storage = Entries::of(c, client)?.storage;
     let (answer, disrupted) = join(storage.apply(changes), async {
-        // Long enough for the request to arrive; whether it did makes no difference to what is right.
+        // Long enough for the request to arrive; whether it did makes no difference to what is correct.
         tokio::time::sleep(Duration::from_millis(200)).await;
         c.disrupt(Disruption::Cut).await?;
         c.disrupt(Disruption::Heal).await
@@ -113,7 +114,7 @@ async fn cut_off(c: &Context, client: &Client, disruption: Disruption, changes: 
     Ok(())
 }
 
-/// Repeats the changes: each is done, or finds its own.
+/// Repeats the changes: each is made, or finds its own result.
 async fn repeated(c: &Context, client: &Client, changes: &[Change]) -> CaseResult {
     let recovery = Recovery::begins();
     let storage = Entries::of(c, client)?.storage;

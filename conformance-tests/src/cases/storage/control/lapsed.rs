@@ -1,4 +1,4 @@
-//! Times to live: to their moment, by the server's clock, and not beyond it.
+//! Times to live: entries last until their expiry, by the server's clock, and not beyond it.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -52,7 +52,7 @@ pub(in crate::cases::storage) const CASES: &[Case] =
 const HOUR: Duration = Duration::from_hours(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Writes it, and judges that its moment is its time to live from when the server handled it.
+/// Writes the entry, and judges that it expires its time to live after the server handled it.
 async fn written(c: &Context, entries: &Entries<'_>, change: &Change, ttl: Duration) -> CaseResult<Entry> {
     let before = entries.now().await?;
     entries.done(std::slice::from_ref(change)).await?;
@@ -65,7 +65,7 @@ async fn written(c: &Context, entries: &Entries<'_>, change: &Change, ttl: Durat
             too_slow(ttl)
         });
     };
-    // The server may take the time anywhere within the call, and round it either way.
+    // The server may read the time anywhere within the call, and round it either way.
     let (first, last) = (before + ttl - MILLISECOND, after + ttl + MILLISECOND);
     let right = entry.expires_at.is_some_and(|end| (first..=last).contains(&end));
     let told = format!("a moment between {first:?} and {last:?}");
@@ -73,18 +73,18 @@ async fn written(c: &Context, entries: &Entries<'_>, change: &Change, ttl: Durat
     Ok(entry)
 }
 
-/// What was written may have lapsed before it could be looked at: that proves nothing.
+/// The entry may have expired before it could be read: that proves nothing.
 fn too_slow(ttl: Duration) -> Stop {
     Stop::Inconclusive(format!("this machine was too slow to act within {ttl:?}"))
 }
 
-/// The moment of one that must have it.
+/// Returns the expiry of an entry that must have one.
 fn moment(c: &Context, entry: &Entry) -> CaseResult<SystemTime> {
     let missing = || c.failed(Clause::EntryLapses, &[], "a moment at which it lapses", described(entry));
     entry.expires_at.ok_or_else(missing)
 }
 
-/// Judges that each answer until the entry's moment has it, and none from then on.
+/// Judges that each answer until the entry's expiry has it, and none from then on.
 async fn watch(c: &Context, entries: &Entries<'_>, entry: &Entry) -> CaseResult {
     let end = moment(c, entry)?;
     loop {
@@ -103,7 +103,8 @@ async fn watch(c: &Context, entries: &Entries<'_>, entry: &Entry) -> CaseResult 
     }
 }
 
-/// An entry is told up to its moment and not from then on, by the time that comes with the answers; and that passes as time does.
+/// An entry is returned up to its expiry and not from then on, according to the time in the answers; and that
+/// time passes as real time does.
 async fn lapses(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     for (number, ttl) in [BRIEF, MILLISECOND * 120, MILLISECOND * 777].into_iter().enumerate() {
@@ -118,7 +119,7 @@ async fn lapses(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// The moment is exact for times of every length, and the same wherever it is told.
+/// The expiry is exact for times of every length, and the same wherever it is returned.
 async fn moments(c: &Context) -> CaseResult {
     let (entries, day) = (Entries::first(c)?, HOUR * 24);
     let times = [HOUR + MILLISECOND, MILLISECOND * 59_999, day * 30 + MILLISECOND * 123, day * 365 * 99];
@@ -144,7 +145,8 @@ fn whole_millis(c: &Context, time: SystemTime) -> CaseResult {
     c.check(Clause::EntryLapses, &[], whole, "whole milliseconds", format!("{since:?}"))
 }
 
-/// What is written anew lives as long as its new content, not its former one: longer, for good, or shorter.
+/// An entry that is written again lives as long as its new content says, not its former one: longer, forever,
+/// or shorter.
 async fn overwritten_times(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     let names =
@@ -183,7 +185,7 @@ async fn overwritten_times(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What was to live long lives briefly if it is written so.
+/// An entry that was to live long lives briefly if it is written so.
 async fn written_brief(c: &Context, entries: &Entries<'_>, name: &Key) -> CaseResult {
     let entry = written(c, entries, &put(name, Expect::Any).with_ttl(BRIEF), BRIEF).await?;
     entries.until(moment(c, &entry)?).await?;
@@ -196,7 +198,8 @@ fn sorted(names: &[Key]) -> Vec<Key> {
     names
 }
 
-/// What has lapsed is nothing: its version does not match, a conflict returns none, it can be created, and lives anew.
+/// An expired entry is no entry: its version does not match, a conflict returns none, it can be created, and
+/// lives anew.
 async fn lapsed_names(c: &Context) -> CaseResult {
     let (entries, name) = (Entries::first(c)?, key("name")?);
     for round in 0..3 {
@@ -216,7 +219,7 @@ async fn lapsed_names(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What has lapsed takes no place on a page, in the middle of it or at its end.
+/// An expired entry takes no place on a page, in the middle of it or at its end.
 async fn lapsed_on_pages(c: &Context) -> CaseResult {
     let (entries, names) = (Entries::first(c)?, numbered("mixed/", 60)?);
     let stays = |number: usize| number % 4 == 1 || number > 55;
@@ -241,7 +244,8 @@ async fn lapsed_on_pages(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// The time that comes with each answer is one clock's for all clients, in milliseconds, and goes on as time does.
+/// The time in each answer is from one clock for all clients, in milliseconds, and moves on as real time
+/// does.
 async fn server_time(c: &Context) -> CaseResult {
     let other = c.fresh().await?;
     let (one, other) = (Entries::first(c)?, Entries::of(c, &other)?);
@@ -280,7 +284,7 @@ async fn skewed_client(c: &Context) -> CaseResult {
         let expected = format!("the server's time, within {most:?}");
         c.check(Clause::ServerTime, &[], apart <= most, expected, format!("{apart:?} off"))?;
         for (number, (writer, reader)) in [(wrong, right), (right, wrong)].into_iter().enumerate() {
-            // For less than the clock is wrong.
+            // For less time than the clock is wrong.
             let change = put(&key(&format!("{skew:?}/long/{number}"))?, Expect::Absent).with_ttl(HOUR / 2);
             let by_writer = written(c, &writer, &change, HOUR / 2).await?;
             let by_reader = reader.one(change.key()).await?;
@@ -295,7 +299,7 @@ async fn skewed_client(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// On a clock that stands: told a millisecond before its moment, and not at it.
+/// On a clock that stands still: returned a millisecond before its expiry, and not at it.
 async fn on_a_turned_clock(c: &Context) -> CaseResult {
     let (clock, harness) = (ManualClock::new(), c.harness());
     let namespace = format!("turned_{}", uuid::Uuid::new_v4().simple());

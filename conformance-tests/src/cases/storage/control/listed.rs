@@ -39,7 +39,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::EntryPagesSkip, Fault::EntryPagesRepeat]),
 ];
 
-/// Keys with what patterns, quotes and collations make something of.
+/// Keys with characters that are special in patterns, quotes and collations.
 const ODD: &[&str] = &[
     "a",
     "a/",
@@ -108,7 +108,7 @@ const ODD: &[&str] = &[
     "c",
 ];
 
-/// Writes them in no order, and returns them in that of their bytes.
+/// Writes them in no particular order, and returns them in the order of their bytes.
 async fn write_odd(c: &Context, entries: &Entries<'_>) -> CaseResult<Vec<Key>> {
     let long = "l".repeat(MAX_CONTROL_KEY_BYTES);
     let longest = [long.as_str(), long.get(1..).unwrap_or_default()];
@@ -121,7 +121,8 @@ async fn write_odd(c: &Context, entries: &Entries<'_>) -> CaseResult<Vec<Key>> {
     Ok(names)
 }
 
-/// A prefix is text, byte for byte: nothing in it is a pattern, and each key that begins with it is listed, itself too.
+/// A prefix is text, byte for byte: nothing in it is a pattern, and each key that begins with it is listed,
+/// including the prefix itself.
 async fn prefixes(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     let names = write_odd(c, &entries).await?;
@@ -136,7 +137,7 @@ async fn prefixes(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// The order is that of the bytes: no language's, and not that of numbers.
+/// The order is that of the bytes: not that of a language, and not that of numbers.
 async fn byte_order(c: &Context) -> CaseResult {
     let entries = Entries::first(c)?;
     let names = write_odd(c, &entries).await?;
@@ -151,7 +152,7 @@ async fn byte_order(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Pages of every size have each entry once. One with fewer than asked for is the last, and none has more.
+/// Pages of every size have each entry once. A page with fewer than requested is the last, and none has more.
 async fn pages(c: &Context) -> CaseResult {
     let (entries, n) = (Entries::first(c)?, 24);
     let names = numbered("page/", n)?;
@@ -175,13 +176,13 @@ async fn pages(c: &Context) -> CaseResult {
 }
 
 impl Entries<'_> {
-    /// How many of the prefix there are after a key, which may be none of them.
+    /// Returns how many keys with the prefix there are after a key, which need not be one of them.
     async fn page_from(&self, prefix: &str, after: &str) -> CaseResult<usize> {
         Ok(self.page(prefix, 100, Some(key(after)?)).await?.value.len())
     }
 }
 
-/// A page goes on after its key, also if that was deleted meanwhile, or never was there.
+/// A page continues after its key, even if that was deleted meanwhile, or was never there.
 async fn pages_after_deleted(c: &Context) -> CaseResult {
     let (entries, mut names) = (Entries::first(c)?, numbered("page/", 20)?);
     entries.done(&names.iter().map(|name| put(name, Expect::Absent)).collect::<Vec<_>>()).await?;
@@ -202,7 +203,7 @@ async fn pages_after_deleted(c: &Context) -> CaseResult {
     c.equal(Clause::EntriesListed, &[], "after a key that was never there:", &(names.len() - first), &rest)
 }
 
-/// What stays while others come and go is listed exactly once.
+/// Entries that stay while others come and go are listed exactly once.
 async fn listed_beside_writes(c: &Context) -> CaseResult {
     let (entries, other) = (Entries::first(c)?, c.fresh().await?);
     let stable: Vec<_> = numbered("busy/", 40)?.into_iter().step_by(2).collect();

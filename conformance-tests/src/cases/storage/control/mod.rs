@@ -21,16 +21,16 @@ use crate::verdict::{CaseResult, Stop};
 
 const NEEDS: &[Need] = &[Need::Control];
 
-/// A time to live that a case waits for; a multiple of no whole second.
+/// A time to live that a case waits for; not a multiple of a whole second.
 const BRIEF: Duration = Duration::from_millis(350);
 
 /// A time to live that outlasts the case.
 const LONG: Duration = Duration::from_hours(1);
 
-/// Between two looks for what must come.
+/// The pause between two checks for something that must come.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The control store, as one client has it. What no right backend returns ends the case.
+/// The control store, as one client sees it. An answer that no correct backend returns ends the case.
 #[derive(Clone, Copy)]
 struct Entries<'a> {
     c: &'a Context,
@@ -48,12 +48,12 @@ impl<'a> Entries<'a> {
         Self::over(c, &**client.storage())
     }
 
-    /// Of the first client.
+    /// Returns the store of the first client.
     fn first(c: &'a Context) -> CaseResult<Self> {
         Self::of(c, c.client())
     }
 
-    /// What is under these keys, in order, and when.
+    /// Returns what is under these keys, in order, and when.
     async fn get(&self, keys: &[Key]) -> CaseResult<Stamped<Vec<Option<Entry>>>> {
         let found = self.c.ok(Clause::EntryKept, "reading entries", self.storage.get(keys).await)?;
         self.c.equal(Clause::EntryKept, &[], "how many are returned:", &keys.len(), &found.value.len())?;
@@ -70,12 +70,12 @@ impl<'a> Entries<'a> {
         Ok(self.get(std::slice::from_ref(key)).await?.value.pop().flatten())
     }
 
-    /// The server's time.
+    /// Returns the server's time.
     async fn now(&self) -> CaseResult<SystemTime> {
         Ok(self.get(&[]).await?.now)
     }
 
-    /// Waits until the server's clock says this. A clock that stands ends the case.
+    /// Waits until the server's clock shows this time. A clock that stands still ends the case.
     async fn until(&self, moment: SystemTime) -> CaseResult {
         let most = moment.duration_since(self.now().await?).unwrap_or_default();
         let start = Instant::now();
@@ -87,7 +87,7 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    /// Makes changes: one result for each.
+    /// Makes changes, and returns one result for each.
     async fn apply(&self, changes: &[Change]) -> CaseResult<Stamped<Vec<Applied>>> {
         let applied =
             self.c.ok(Clause::EntryCompared, "changing entries", self.storage.apply(changes).await)?;
@@ -102,7 +102,7 @@ impl<'a> Entries<'a> {
         Ok(applied)
     }
 
-    /// Makes a change, whatever becomes of it.
+    /// Makes one change, whatever its result.
     async fn one_applied(&self, change: &Change) -> CaseResult<Applied> {
         let missing = || self.c.failed(Clause::EntryCompared, &[], "a result", "none");
         self.apply(std::slice::from_ref(change)).await?.value.pop().ok_or_else(missing)
@@ -128,7 +128,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Judges that this is there as it was written.
+    /// Judges that the entry is there as it was written.
     async fn has(&self, clause: Clause, written: &Change) -> CaseResult {
         let found = self.one(written.key()).await?;
         self.same(clause, "found", written, found.as_ref())
@@ -143,7 +143,7 @@ impl<'a> Entries<'a> {
         self.c.check(clause, &[], same, expected, seen.map_or_else(|| "none".to_owned(), described))
     }
 
-    /// Judges that nothing is there, and that nothing is listed.
+    /// Judges that nothing is there, and nothing is listed.
     async fn lacks(&self, clause: Clause, key: &Key, why: &str) -> CaseResult {
         let (found, listed) = (self.one(key).await?, self.pages(key.as_str(), 100).await?);
         let listed = listed.into_iter().find(|entry| entry.key == *key);
@@ -152,7 +152,7 @@ impl<'a> Entries<'a> {
         self.c.check(clause, &[], seen.is_none(), told, seen.as_ref().map_or_else(String::new, described))
     }
 
-    /// A page, which is in order, begins after the key, and has the prefix.
+    /// Returns a page, which must be in order, begin after the key, and have the prefix.
     async fn page(&self, prefix: &str, limit: usize, after: Option<Key>) -> CaseResult<Stamped<Vec<Entry>>> {
         let page = self.storage.list(prefix, Page::of(limit).after(after.clone())).await;
         let page = self.c.ok(Clause::EntriesListed, "a page of entries", page)?;
@@ -172,7 +172,7 @@ impl<'a> Entries<'a> {
         Ok(page)
     }
 
-    /// All that begin with the prefix, in pages of this size. A page with fewer is the last.
+    /// Returns all entries that begin with the prefix, in pages of this size. A page with fewer is the last.
     async fn pages(&self, prefix: &str, limit: usize) -> CaseResult<Vec<Entry>> {
         let mut all: Vec<Entry> = Vec::new();
         loop {
@@ -187,14 +187,14 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Judges that these keys are listed for the prefix, by pages of this size.
+    /// Judges that these keys are listed for the prefix, in pages of this size.
     async fn lists(&self, prefix: &str, limit: usize, expected: &[Key]) -> CaseResult {
         let listed = keys_of(&self.pages(prefix, limit).await?);
         let what = format!("listed for {prefix:?} by pages of {limit}:");
         self.c.equal(Clause::EntriesListed, &[], &what, &expected.to_vec(), &listed)
     }
 
-    /// Judges that an answer of this time may tell of the entry.
+    /// Judges that an answer of this time may include the entry.
     fn lives(&self, now: SystemTime, entry: &Entry) -> CaseResult {
         let lives = entry.expires_at.is_none_or(|end| end > now);
         let expected = format!("nothing of what has lapsed at {now:?}");
@@ -206,23 +206,23 @@ fn key(text: &str) -> CaseResult<Key> {
     Key::new(text).map_err(|error| Stop::Inconclusive(error.to_string()))
 }
 
-/// So many keys, in order.
+/// Returns this many keys, in order.
 fn numbered(prefix: &str, n: usize) -> CaseResult<Vec<Key>> {
     (0..n).map(|number| key(&format!("{prefix}{number:04}"))).collect()
 }
 
-/// An entry of the key's own text.
+/// An entry whose value is the key's own text.
 fn put(key: &Key, expect: Expect) -> Change {
     Change::put(key.clone(), expect, key.as_str().to_owned())
 }
 
-/// A put of this very version.
+/// A put with exactly this version.
 fn versioned(key: &Key, version: u64, value: impl Into<Bytes>) -> Change {
     let version = Version::from_u64(version);
     Change::Put { key: key.clone(), expect: Expect::Any, version, value: value.into(), ttl: None }
 }
 
-/// What is expected by who knows what this wrote.
+/// Returns what a client expects that knows what this change wrote.
 fn after(written: &Change) -> Expect {
     written.version().map_or(Expect::Absent, Expect::Version)
 }
@@ -236,7 +236,7 @@ fn keys_of(entries: &[Entry]) -> Vec<Key> {
     entries.iter().map(|entry| entry.key.clone()).collect()
 }
 
-/// An entry in a failure's words; not all of a large value.
+/// Describes an entry in a failure; a large value is not shown in full.
 fn described(entry: &Entry) -> String {
     let text = sketch(Some(entry.version), &entry.value);
     format!("{:?}: {text}, until {:?}", entry.key, entry.expires_at)

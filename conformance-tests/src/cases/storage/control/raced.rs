@@ -1,4 +1,4 @@
-//! Several clients change one entry at once: no change is lost, and nobody waits for ever.
+//! Several clients change one entry at once: no change is lost, and nobody waits forever.
 
 use anyqueue::control::{Applied, Change, Expect, Key};
 use futures_util::future::join_all;
@@ -23,16 +23,16 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::EntriesDeadlock]),
 ];
 
-/// Tasks that change one entry at once.
+/// How many tasks change one entry at once.
 const TASKS: usize = 8;
-/// What each adds to a counter.
+/// How much each of them adds to a counter.
 const EACH: u64 = 15;
 
 async fn clients(c: &Context, n: usize) -> CaseResult<Vec<Client>> {
     join_all((0..n).map(|_| c.fresh())).await.into_iter().collect()
 }
 
-/// Adds one: reads, writes if it is as it was read, and begins anew if it is not.
+/// Adds one: reads, writes if the entry is still as it was read, and starts again if it is not.
 async fn add_one(entries: &Entries<'_>, name: &Key) -> CaseResult {
     loop {
         let (expect, count) = match entries.one(name).await? {
@@ -51,7 +51,7 @@ fn number(value: &[u8]) -> u64 {
     std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Counting up by compare-and-set, by several tasks over several clients: each is counted.
+/// Several tasks over several clients count up by compare-and-set: each increment is counted.
 async fn counter(c: &Context) -> CaseResult {
     let (clients, name) = (clients(c, 3).await?, key("counter")?);
     let tasks = (0..TASKS).zip(clients.iter().cycle()).map(|(_, client)| {
@@ -69,7 +69,7 @@ async fn counter(c: &Context) -> CaseResult {
     c.equal(Clause::EntryCompared, &[], "the count:", &(TASKS as u64 * EACH), &counted)
 }
 
-/// Several make the same change at once: one has done it. Returns the winner's number.
+/// Several clients make the same change at once, and one succeeds. Returns the winner's number.
 async fn race(c: &Context, clients: &[Client], changes: &[Change]) -> CaseResult<usize> {
     let racers = clients
         .iter()
@@ -90,7 +90,7 @@ async fn race(c: &Context, clients: &[Client], changes: &[Change]) -> CaseResult
     Ok(winner)
 }
 
-/// Of several that create an entry at once one does, and the others are told whose it is.
+/// Of several clients that create an entry at once, one succeeds, and the others learn whose it is.
 async fn one_creates(c: &Context) -> CaseResult {
     let (clients, entries) = (clients(c, TASKS).await?, Entries::first(c)?);
     for name in numbered("created/", c.size(10, 100))? {
@@ -105,7 +105,7 @@ async fn one_creates(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Of several that delete one content at once one does.
+/// Of several clients that delete one content at once, one succeeds.
 async fn one_deletes(c: &Context) -> CaseResult {
     let (clients, entries) = (clients(c, TASKS).await?, Entries::first(c)?);
     for name in numbered("deleted/", c.size(10, 100))? {
@@ -118,7 +118,7 @@ async fn one_deletes(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Calls that change the same entries in different orders end, each with all its changes made.
+/// Calls that change the same entries in different orders all end, each with all its changes made.
 async fn crossing_orders(c: &Context) -> CaseResult {
     let (clients, names) = (clients(c, 4).await?, numbered("crossed/", 20)?);
     for round in 0..c.size(10, 100) {

@@ -63,7 +63,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 
 const SERIES: &[Need] = &[Need::Ledger, Need::Series];
 
-/// What is counted of ends, whatever the minute: how many are alike, and their times in all.
+/// The counts of ends, whatever the minute: how many are alike, and their times in total.
 type Counts = BTreeMap<SeriesKey, (u64, Duration, Duration)>;
 
 fn without_minutes(cells: impl IntoIterator<Item = SeriesCell>) -> Counts {
@@ -75,7 +75,7 @@ fn without_minutes(cells: impl IntoIterator<Item = SeriesCell>) -> Counts {
     counts
 }
 
-/// Every counter, in pages of this size, each in order and after the one before.
+/// Returns every counter, in pages of this size, each in order and after the one before.
 async fn cells(ledger: Ledger<'_>, limit: usize) -> CaseResult<Vec<SeriesCell>> {
     let (mut all, mut after): (Vec<SeriesCell>, _) = (Vec::new(), None);
     loop {
@@ -95,21 +95,21 @@ async fn cells(ledger: Ledger<'_>, limit: usize) -> CaseResult<Vec<SeriesCell>> 
     }
 }
 
-/// Judges that just these ends are counted.
+/// Judges that exactly these ends are counted.
 async fn counts(ledger: Ledger<'_>, ends: &[TaskEnd]) -> CaseResult {
     let expected = without_minutes(ends.iter().map(|end| SeriesCell::of(end, std::time::UNIX_EPOCH)));
     let seen = without_minutes(cells(ledger, MAX_PAGE).await?);
     ledger.c.equal(Clause::EndsCounted, &[], "what is counted:", &expected, &seen)
 }
 
-/// An end of this kind that took so long.
+/// Returns an end of this kind with these times.
 fn timed(state: EndState, kind: Option<&str>, ran: Duration, waited: Duration) -> TaskEnd {
     let mut end = TaskEnd::new(state).with_keep(LONG);
     (end.kind, end.ran, end.waited) = (kind.map(Arc::from), ran, waited);
     end
 }
 
-/// Ends in every state, of kinds that are alike, and of times on both sides of bounds.
+/// Returns ends in every state, of similar kinds, and with times on both sides of bounds.
 fn various() -> Vec<TaskEnd> {
     let kinds =
         [None, Some("mail"), Some("mail "), Some("Mail"), Some("Grüße, 東京 '; \\ %"), Some("m\u{0}a")];
@@ -124,7 +124,7 @@ fn various() -> Vec<TaskEnd> {
     ends
 }
 
-/// Each by its state, its kind and its times, in batches and one by one.
+/// Each end is counted by its state, its kind and its times, in batches and one by one.
 async fn counted(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -139,7 +139,7 @@ async fn counted(c: &Context) -> CaseResult {
     counts(ledger, &ends).await
 }
 
-/// In the minute of the moment that each is stamped with.
+/// Each end is counted in the minute of its own timestamp.
 async fn in_its_minute(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -155,7 +155,7 @@ async fn in_its_minute(c: &Context) -> CaseResult {
     c.equal(Clause::EndsCounted, &[], "how many ended in each minute:", &expected, &seen)
 }
 
-/// What is kept for no time is counted, beside what is kept, and not told.
+/// An end that is kept for no time is counted, beside those that are kept, and not shown.
 async fn unkept(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -170,7 +170,8 @@ async fn unkept(c: &Context) -> CaseResult {
     ledger.lacks(Clause::EndStored, &super::ids_of(&unkept), "it was to be kept for no time").await
 }
 
-/// The end of a task whose message becomes a dead letter is counted and not stored; what moves elsewhere, or goes back, has not ended.
+/// The end of a task whose message becomes a dead letter is counted and not stored; a message that moves
+/// elsewhere, or is released, has not ended.
 async fn dead(c: &Context) -> CaseResult {
     let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
     let ledger = Ledger::first(c, &p)?;
@@ -194,7 +195,7 @@ async fn dead(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Nothing is counted under a lease that is lost, and of a delivery that is settled twice once.
+/// Nothing is counted under a lost lease, and a delivery that is settled twice counts once.
 async fn lost(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -224,7 +225,8 @@ async fn is_lost(c: &Context, batch: &[Settlement]) -> CaseResult {
     c.check(Clause::Fencing, &[], right, "Lost", format!("{answers:?}"))
 }
 
-/// What is recorded counts once for each generation of a task, however often and in whatever order it comes. Facts of tasks that go on do not count.
+/// A recorded end counts once for each generation of a task, however often and in whatever order it comes.
+/// Facts of tasks that go on do not count.
 async fn recorded(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -247,7 +249,7 @@ async fn recorded(c: &Context) -> CaseResult {
     counts(facts, &[]).await
 }
 
-/// What is cancelled while it waits is counted, whether its end is kept or not; what is not there is not.
+/// A task that is cancelled while it waits is counted, whether its end is kept or not; an unknown one is not.
 async fn cancelled(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -292,7 +294,7 @@ async fn at_once(c: &Context) -> CaseResult {
     )
 }
 
-/// Pages of any size tell each counter once, of the partition and the minutes that are asked for.
+/// Pages of any size return each counter once, for the requested partition and minutes.
 async fn pages(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     let ledger = Ledger::first(c, &p)?;
@@ -316,7 +318,7 @@ async fn pages(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Every client tells the same, before and after an `init`, and when the ends are gone.
+/// Every client returns the same, before and after an `init`, and when the ends are gone.
 async fn for_all(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ended = end_all(c, &p, &various()).await?;

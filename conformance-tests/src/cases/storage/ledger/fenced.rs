@@ -1,4 +1,4 @@
-//! Settlements whose lease is lost: none of them stores an end.
+//! Settlements under a lost lease: none of them stores an end.
 
 use anyqueue::SettleOutcome;
 use anyqueue::adapter::{Lease, PullRequest, RawDelivery, TaskEnd, Token};
@@ -37,11 +37,11 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::EndOfLostLease]),
 ];
 
-/// Where the end is stored before the settlement, a lost owner's may be left.
+/// If the end is stored before the settlement, an owner that lost its lease may leave one.
 const ATOMIC: &[Need] = &[Need::AtomicLedger];
 const TIMED: &[Need] = &[Need::AtomicLedger, Need::TimedLease];
 
-/// Clients that settle one delivery at once.
+/// How many clients settle one delivery at once.
 const RIVALS: usize = 8;
 
 /// Settles with an end under a lease that is lost.
@@ -51,7 +51,7 @@ async fn lost(c: &Context, client: &Client, delivery: &RawDelivery, end: &TaskEn
     c.check(Clause::Fencing, &[delivery.lease.id], right, "Lost", format!("{answer:?}"))
 }
 
-/// Whose lease has ended stores no end, also if nobody has taken the message since.
+/// A client whose lease has ended stores no end, even if nobody has taken the message since.
 async fn of_a_lapsed_lease(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let id = push_one(c, &p, c.message()).await?;
@@ -66,7 +66,8 @@ async fn of_a_lapsed_lease(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::EndStored, &[(id, numbered(2))]).await
 }
 
-/// Whose message somebody else has by now stores no end; that of the new owner counts, before and after.
+/// A client whose message another one holds by now stores no end; the new owner's end counts, before and
+/// after.
 async fn of_the_old_owner(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let id = push_one(c, &p, c.message()).await?;
@@ -84,7 +85,7 @@ async fn of_the_old_owner(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::EndStored, &[(id, numbered(1))]).await
 }
 
-/// A lease that nobody gave out stores nothing, and what is held is held still.
+/// A lease that nobody issued stores nothing, and a held message is still held.
 async fn of_a_forged_lease(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let held = hold(c, &p, c.message()).await?;
@@ -96,7 +97,8 @@ async fn of_a_forged_lease(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::EndStored, &[(held.lease.id, numbered(2))]).await
 }
 
-/// A second settlement changes nothing of the end, in the same call and in another, also where it would be of a greater rank.
+/// A second settlement changes nothing about the end, in the same call and in another, even if it would have
+/// a higher rank.
 async fn twice(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for _ in 0..3 {
@@ -116,7 +118,7 @@ async fn twice(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// In one batch, over partitions, each that ends has its end, and the lost ones have none.
+/// In one batch, over partitions, each delivery that ends has its end, and the lost ones have none.
 async fn lost_in_a_batch(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     c.client().push(&p, &c.messages(4, |_, message| message)).await?;
@@ -149,7 +151,7 @@ async fn lost_in_a_batch(c: &Context) -> CaseResult {
     c.client().remove(&[taken]).await
 }
 
-/// An exchange under a lost lease stores no end, and pulls all the same.
+/// An exchange under a lost lease stores no end, and still pulls.
 async fn lost_in_an_exchange(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let gone = hold(c, &p, c.message()).await?;
@@ -165,7 +167,8 @@ async fn lost_in_an_exchange(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Several end one delivery at once, each otherwise: one is told `Settled`, and its end alone is there.
+/// Several clients end one delivery at once, each in a different way: one gets `Settled`, and only its end is
+/// there.
 async fn of_rivals(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients =

@@ -1,4 +1,4 @@
-//! Of what has ended, what is asked for: by state, by time, counted up to a cap.
+//! Ends are selected by state and by time, and counted up to a cap.
 
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +38,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Judges that exactly those of all that match are listed, by any page, and counted.
+/// Judges that exactly the matching ones are listed, in pages of any size, and counted.
 async fn judge(c: &Context, ledger: Ledger<'_>, all: &[EndedTask], query: &EndedQuery) -> CaseResult {
     let matching = all.iter().filter(|ended| query.matches(ended.end.state, ended.ended_at));
     let expected: Vec<MessageId> = matching.map(|ended| ended.id).collect();
@@ -50,7 +50,7 @@ async fn judge(c: &Context, ledger: Ledger<'_>, all: &[EndedTask], query: &Ended
     c.equal(Clause::EndedTold, &[], &format!("counted for {query:?}:"), &(expected.len() as u64), &counted)
 }
 
-/// Each state alone, each two, and all.
+/// Each state alone, each two together, and all of them.
 async fn states(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ends: Vec<_> = EndState::ALL
@@ -73,7 +73,7 @@ async fn states(c: &Context) -> CaseResult {
     judge(c, ledger, &all, &in_states(&EndState::ALL)).await
 }
 
-/// Three that ended at different moments, the oldest first.
+/// Creates three tasks that ended at different moments, the oldest first.
 async fn three(c: &Context, ledger: Ledger<'_>) -> CaseResult<Vec<EndedTask>> {
     for number in 0..3 {
         end_all(c, ledger.p, &[numbered(number)]).await?;
@@ -85,7 +85,7 @@ async fn three(c: &Context, ledger: Ledger<'_>) -> CaseResult<Vec<EndedTask>> {
     Ok(all)
 }
 
-/// `since` includes its moment and `before` does not, to the millisecond, and also between two milliseconds.
+/// `since` includes its moment and `before` does not, to the millisecond, even between two milliseconds.
 async fn times(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -108,7 +108,7 @@ async fn times(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &expected, "from the second to before the third:", &expected, &ids)
 }
 
-/// Times long before and long after everything are times like others.
+/// Times long before and long after everything are treated like others.
 async fn far_times(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -127,7 +127,7 @@ async fn far_times(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What is said of states and of times holds together.
+/// Conditions on states and on times apply together.
 async fn states_and_times(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -151,7 +151,7 @@ async fn states_and_times(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A count below the cap is exact, and at the cap it stops.
+/// A count below the cap is exact; at the cap it stops.
 async fn counts(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let n = 12;

@@ -1,4 +1,4 @@
-//! For how long ends are kept: to their moment, by the server's clock, and not beyond it.
+//! How long ends are kept: to their expiry, by the server's clock, and not beyond it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,13 +54,13 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
     ]),
 ];
 
-/// Long enough for a look at it in between, also on a busy machine.
+/// Long enough for a check in between, even on a busy machine.
 const KEPT: Duration = Duration::from_secs(3);
 
-/// Nobody looks in between.
+/// Nobody checks in between.
 const BRIEF: Duration = Duration::from_millis(50);
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// When the end of a task may have been stored, at the earliest and at the latest.
@@ -70,7 +70,7 @@ struct Stored {
     done: Instant,
 }
 
-/// Ends one, and says when that was.
+/// Ends a task, and returns when that was.
 async fn end_timed(c: &Context, p: &PartitionId, end: &TaskEnd) -> CaseResult<(MessageId, Stored)> {
     let held = super::hold(c, p, c.message()).await?;
     let begun = Instant::now();
@@ -78,7 +78,7 @@ async fn end_timed(c: &Context, p: &PartitionId, end: &TaskEnd) -> CaseResult<(M
     Ok((held.lease.id, Stored { begun, done: Instant::now() }))
 }
 
-/// Whether each kind of call tells of it, and when that call was under way.
+/// Returns whether each kind of call returns the end, and when that call was under way.
 async fn looks(ledger: Ledger<'_>, id: MessageId) -> CaseResult<[(&'static str, bool, Instant, Instant); 3]> {
     let all = EndedQuery::default();
     let begun = Instant::now();
@@ -91,7 +91,7 @@ async fn looks(ledger: Ledger<'_>, id: MessageId) -> CaseResult<[(&'static str, 
     Ok([("find", found, begun, then), ("list", listed, then, next), ("count", counted, next, end)])
 }
 
-/// Looks until no call tells of it: each must until the time is over, and none after that.
+/// Checks until no call returns the end: each must return it until the time is over, and none after that.
 async fn watch(ledger: Ledger<'_>, id: MessageId, stored: Stored, keep: Duration) -> CaseResult<usize> {
     let mut seen = 0;
     loop {
@@ -115,7 +115,8 @@ async fn watch(ledger: Ledger<'_>, id: MessageId, stored: Stored, keep: Duration
     }
 }
 
-/// What is kept for a time is told until that is over, and from then on by no call, though nobody has purged it.
+/// An end that is kept for a time is returned until that is over, and from then on by no call, even if nobody
+/// has purged it.
 async fn kept_to_its_time(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let end = numbered(1).with_keep(Some(KEPT));
@@ -128,7 +129,7 @@ async fn kept_to_its_time(c: &Context) -> CaseResult {
     ledger.lacks(Clause::EndedTold, &[id], "its time is over").await
 }
 
-/// A time of milliseconds is a time like others.
+/// A time of milliseconds is treated like others.
 async fn kept_for_a_moment(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -137,13 +138,13 @@ async fn kept_for_a_moment(c: &Context) -> CaseResult {
         watch(ledger, id, stored, keep).await?;
         ledger.is_empty(Clause::EndedTold, "its time is over").await?;
     }
-    // So it is for what is recorded, and what is cancelled stores its end as a settlement does.
+    // The same is true of recorded ends, and a cancellation stores its end like a settlement.
     let (id, begun) = (MessageId::new(), Instant::now());
     ledger.record(&[(id, numbered(1).with_keep(Some(BRIEF)))]).await?;
     watch(ledger, id, Stored { begun, done: Instant::now() }, BRIEF).await.map(drop)
 }
 
-/// Pages and counts leave out what has lapsed among what has not: a page is full if there is enough.
+/// Pages and counts leave out expired ends among others: a page is full if there are enough.
 async fn lapsed_among_others(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let keeps = [None, Some(BRIEF), super::LONG, Some(BRIEF), Some(BRIEF)].into_iter().cycle();
@@ -166,7 +167,8 @@ async fn lapsed_among_others(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &[], "how many are told by pages:", &kept.len(), &paged.len())
 }
 
-/// What is kept for no time in particular, or for longer than any clock tells, is told until it is deleted.
+/// An end that is kept without a time limit, or for longer than any clock can show, is returned until it is
+/// deleted.
 async fn kept_until_deleted(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let year = Duration::from_hours(24 * 365);
@@ -198,7 +200,7 @@ async fn kept_until_deleted(c: &Context) -> CaseResult {
     ledger.is_empty(Clause::EndsRemoved, "all were deleted").await
 }
 
-/// What ends again is kept for as long as its new end says, not its former one.
+/// A task that ends again is kept for as long as its new end says, not its former one.
 async fn kept_anew(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -216,7 +218,7 @@ async fn kept_anew(c: &Context) -> CaseResult {
     ledger.lacks(Clause::EndedTold, &[id], "the time of its new end is over").await
 }
 
-/// On a clock that stands: told a millisecond before its moment, and not at it.
+/// On a clock that stands still: returned a millisecond before its expiry, and not at it.
 async fn on_a_turned_clock(c: &Context) -> CaseResult {
     let (clock, harness, p) = (ManualClock::new(), c.harness(), c.partition("work")?);
     let namespace = format!("turned_{}", uuid::Uuid::new_v4().simple());
@@ -265,7 +267,7 @@ async fn turned(c: &Context, clock: &ManualClock, storage: &Arc<dyn Storage>, p:
     end_nothing(ledger).await
 }
 
-/// After all that nothing is left, purged or not.
+/// After all that nothing is left, whether it was purged or not.
 async fn end_nothing(ledger: Ledger<'_>) -> CaseResult {
     ledger.purge(10).await?;
     ledger.is_empty(Clause::EndsRemoved, "its place is free").await

@@ -1,4 +1,4 @@
-//! Processes that are killed between settlements, and servers that are: each task lives, or has ended.
+//! Processes that are killed between settlements, and servers that are killed: each task lives, or has ended.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -41,11 +41,11 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 /// Servers need time to start.
 const MINUTES: Duration = Duration::from_mins(3);
 
-/// Tasks of each round.
+/// How many tasks each round has.
 const TASKS: usize = 40;
 
-/// A process killed anywhere between its settlements: each task that it had ended has its end, and is gone; each other lives, and has
-/// none.
+/// A process is killed anywhere between its settlements: each task that it had ended has its end, and is
+/// gone; every other task lives, and has none.
 async fn of_killed_processes(c: &Context) -> CaseResult {
     let (p, t, mut random) = (c.partition("work")?, c.timing(), c.random());
     let lease_ms = u64::try_from(t.lease.as_millis()).unwrap_or(u64::MAX);
@@ -62,7 +62,7 @@ async fn of_killed_processes(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Takes what lives, and judges of each task that it lives or has ended, as the killed process said.
+/// Takes the live tasks, and judges that each task lives or has ended, as the killed process reported.
 async fn lives_or_has_ended(
     c: &Context,
     p: &PartitionId,
@@ -72,7 +72,7 @@ async fn lives_or_has_ended(
     let (t, told_removed) = (c.timing(), removed(said));
     let ledger = Ledger::first(c, p)?;
     let ids: Vec<_> = sent.iter().map(MessageData::id).collect();
-    // The one that it was settling, or had settled and not said so, or had just taken.
+    // The one that it was settling, had settled without reporting it, or had just taken.
     let open = taken(said).last().copied().filter(|last| !told_removed.contains(last));
     let mut living = HashSet::new();
     loop {
@@ -112,7 +112,8 @@ async fn lives_or_has_ended(
     Ok(())
 }
 
-/// Settlements that a server has acknowledged have their ends when it was killed and started again, with all that belongs to them.
+/// Acknowledged settlements have their ends after the server was killed and started again, with everything
+/// that belongs to them.
 async fn server_killed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let settled = end_numbered(c, &p, 30).await?;
@@ -126,7 +127,8 @@ async fn server_killed(c: &Context) -> CaseResult {
     let client = recovered(c).await?;
     let ledger = Ledger::of(c, &client, &p)?;
     if !settlements_last(c) {
-        // What the server may forget it may forget with its ends; what it still tells is whole.
+        // Settlements that the server may forget, it may forget with their ends; what it still returns is
+        // whole.
         let ends: Vec<_> = [settled, recorded].concat();
         for ((id, end), found) in ends.iter().zip(ledger.find(&super::ids_of(&ends)).await?) {
             let right = found.as_ref().is_none_or(|found| bare(found) == end.clone().with_keep(None));
@@ -139,12 +141,12 @@ async fn server_killed(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &[], "the list as it was before:", &before, &after)
 }
 
-/// Whether a settlement that was acknowledged outlives the server's death.
+/// Returns whether an acknowledged settlement survives the server's death.
 pub(in crate::cases::storage) fn settlements_last(c: &Context) -> bool {
     c.capabilities().durability.settle >= DurabilityLevel::ProcessCrash
 }
 
-/// A new client, once the server is back.
+/// Opens a new client, once the server is back.
 pub(in crate::cases::storage) async fn recovered(c: &Context) -> CaseResult<Client> {
     let recovery = Recovery::begins();
     while c.client().storage().check().await.is_err() {
@@ -153,7 +155,8 @@ pub(in crate::cases::storage) async fn recovered(c: &Context) -> CaseResult<Clie
     c.fresh().await
 }
 
-/// A server killed while tasks end: what was `Settled` has its end; what comes again has none; in the end each task has one.
+/// A server is killed while tasks end: a task that was `Settled` has its end; one that comes back has none;
+/// in the end each task has one.
 async fn server_killed_under_load(c: &Context) -> CaseResult {
     let (p, t, n) = (c.partition("work")?, c.timing(), c.size(400, 1000));
     let sent = c.client().push(&p, &c.messages(n, |_, message| message)).await?;
@@ -208,7 +211,8 @@ async fn server_killed_under_load(c: &Context) -> CaseResult {
     ledger.lists_once(Clause::EndStored, &sent).await
 }
 
-/// A settlement without an answer, settled again: there is one end, and it is the one that was `Settled`, if one was.
+/// A settlement without an answer is settled again: there is one end, and it is the one that was `Settled`,
+/// if one was.
 async fn settle_unanswered(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for number in 0..3 {
@@ -219,7 +223,7 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
         c.disrupt(Disruption::DropReplies).await?;
         let settling = client.storage().settle(&batch);
         let (first, disrupted) = join(settling, async {
-            // Long enough for the request to arrive; whether it did makes no difference to what is right.
+            // Long enough for the request to arrive; whether it did makes no difference to what is correct.
             tokio::time::sleep(Duration::from_millis(200)).await;
             c.disrupt(Disruption::Cut).await?;
             c.disrupt(Disruption::Heal).await

@@ -1,4 +1,5 @@
-//! The ledger belongs to the storage, not to a client: others see it, clients come and go, and a closed one tells nothing.
+//! The ledger belongs to the storage, not to a client: others see it, clients come and go, and a closed
+//! client returns nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -36,14 +37,14 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// What one client settles another sees at once, and can delete.
+/// What one client settles, another sees at once, and can delete.
 async fn other_clients(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.fresh().await?);
     for number in 0..5 {
         let held = hold(c, &p, c.message()).await?;
         let end = numbered(number);
         let (settling, client) = if number % 2 == 0 { (c.client(), &other) } else { (&other, c.client()) };
-        // The lease is worth as much in another client's hands.
+        // The lease is just as valid in another client's hands.
         settling.settle(&[ending(&held, &end)]).await?;
         let theirs = Ledger::of(c, client, &p)?;
         theirs.has(Clause::EndedTold, &[(held.lease.id, end)]).await?;
@@ -99,7 +100,7 @@ async fn closed(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::Close, &ended).await
 }
 
-/// An initialisation of what is there leaves every end.
+/// Initialising an existing storage leaves every end.
 async fn initialised_again(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ended = end_numbered(c, &p, 5).await?;
@@ -110,7 +111,7 @@ async fn initialised_again(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A client whose clock is wrong by an hour stamps nothing with it, and tells what others do.
+/// A client whose clock is wrong by an hour does not use it for timestamps, and returns what others do.
 async fn skewed_client(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let right = Ledger::first(c, &p)?;
@@ -119,7 +120,7 @@ async fn skewed_client(c: &Context) -> CaseResult {
         let wrong = Ledger::of(c, &client, &p)?;
         let begun = Instant::now();
         let mut moments = Vec::new();
-        // Kept for less than the clock is wrong: told all the same.
+        // Kept for less time than the clock is wrong, but still returned.
         let end = numbered(1).with_keep(Some(HOUR / 2));
         for settling in [c.client(), &client, c.client()] {
             let held = hold(c, &p, c.message()).await?;

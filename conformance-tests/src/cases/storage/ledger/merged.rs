@@ -1,4 +1,4 @@
-//! Ends that are recorded: the greatest is left.
+//! Ends that are recorded: the one with the highest rank remains.
 
 use std::time::Duration;
 
@@ -41,10 +41,10 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
     ]),
 ];
 
-/// Clients that record at once.
+/// How many clients record at once.
 const CLIENTS: usize = 4;
 
-/// What is recorded is told like what was settled, of ids that nobody pushed too.
+/// A recorded end is returned like a settled one, even for ids that nobody pushed.
 async fn recorded(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -54,7 +54,7 @@ async fn recorded(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::EndsMerge, "no message of what was recorded").await
 }
 
-/// Three of different ranks, in each order and doubled: the greatest is left, once.
+/// Three ends of different ranks, in each order and duplicated: the highest remains, once.
 async fn in_any_order(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -70,7 +70,8 @@ async fn in_any_order(c: &Context) -> CaseResult {
     ledger.has(Clause::EndsMerge, &expected).await
 }
 
-/// A later generation outranks, then a later attempt, then more deliveries, then the state; also of the largest numbers.
+/// A later generation has a higher rank, then a later attempt, then more deliveries, then the state; this
+/// includes the largest numbers.
 async fn by_rank(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -107,7 +108,8 @@ async fn by_rank(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// One of equal rank changes nothing: not its content, not its moment, not how long it is kept. Nor does a lesser one.
+/// An end of equal rank changes nothing: not the content, not the time, not how long it is kept. Neither does
+/// a lower one.
 async fn equal(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -129,7 +131,7 @@ fn at_rest(ended: &EndedTask) -> EndedTask {
     EndedTask::new(ended.id, ended.ended_at, ended.expires_at, std::sync::Arc::new(bare(ended)))
 }
 
-/// What a settlement stored is replaced by a greater end that is recorded, and by no other.
+/// The end that a settlement stored is replaced by a recorded end of higher rank, and by no other.
 async fn over_settled(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -144,7 +146,8 @@ async fn over_settled(c: &Context) -> CaseResult {
     ledger.has(Clause::EndsMerge, &[(id, numbered(1))]).await
 }
 
-/// An end whose time is over is there no more: one of any rank takes its place, though nobody has purged it.
+/// An end whose time is over is no longer there: one of any rank takes its place, even if nobody has purged
+/// it.
 async fn after_a_lapse(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -159,7 +162,8 @@ async fn after_a_lapse(c: &Context) -> CaseResult {
     ledger.has(Clause::EndsMerge, &expected).await
 }
 
-/// Several clients record ends of the same tasks at once, in batches of different order: of each the greatest is left.
+/// Several clients record ends of the same tasks at once, in batches of different order: the highest of each
+/// remains.
 async fn at_once(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let clients =

@@ -1,4 +1,4 @@
-//! The ledger: what is kept of tasks that have ended.
+//! The ledger: what is kept about tasks that have ended.
 
 pub(super) mod counted;
 pub(super) mod fenced;
@@ -30,7 +30,8 @@ const NEEDS: &[Need] = &[Need::Ledger];
 /// More than any of these cases counts.
 const MANY: u64 = 1_000_000;
 
-/// The ledger of one partition, as one client has it. What no right backend returns ends the case.
+/// The ledger of one partition, as one client sees it. An answer that no correct backend returns ends the
+/// case.
 #[derive(Clone, Copy)]
 struct Ledger<'a> {
     c: &'a Context,
@@ -44,12 +45,12 @@ impl<'a> Ledger<'a> {
         Ok(Self { c, storage: client.storage().ledger().ok_or_else(missing)?, p })
     }
 
-    /// Of the first client.
+    /// Returns the ledger of the first client.
     fn first(c: &'a Context, p: &'a PartitionId) -> CaseResult<Self> {
         Self::of(c, c.client(), p)
     }
 
-    /// What is found by these ids, in order.
+    /// Returns what is found by these ids, in order.
     async fn find(&self, ids: &[MessageId]) -> CaseResult<Vec<Option<EndedTask>>> {
         let found = self.each("finding", ids.len(), self.storage.find_ended(self.p, ids).await)?;
         for (id, found) in ids.iter().zip(&found) {
@@ -65,13 +66,13 @@ impl<'a> Ledger<'a> {
         Ok(found)
     }
 
-    /// The end that must be there.
+    /// Returns the end that must be there.
     async fn found(&self, clause: Clause, id: MessageId) -> CaseResult<EndedTask> {
         let found = self.find(&[id]).await?.pop().flatten();
         found.ok_or_else(|| self.c.failed(clause, &[id], "the end of the task", "none is found"))
     }
 
-    /// Judges that these tasks have ended so, and how often each is listed.
+    /// Judges that these tasks have ended in this way, and how often each is listed.
     async fn has(&self, clause: Clause, expected: &[(MessageId, TaskEnd)]) -> CaseResult {
         let ids: Vec<_> = expected.iter().map(|(id, _)| *id).collect();
         for ((id, end), found) in expected.iter().zip(self.find(&ids).await?) {
@@ -94,7 +95,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// Judges that no call tells of these.
+    /// Judges that no call returns these.
     async fn lacks(&self, clause: Clause, ids: &[MessageId], why: &str) -> CaseResult {
         let listed = self.list(&EndedQuery::default()).await?;
         for (id, found) in ids.iter().zip(self.find(ids).await?) {
@@ -114,12 +115,12 @@ impl<'a> Ledger<'a> {
         self.c.equal(clause, &[], &format!("no end is counted: {why}:"), &0, &count)
     }
 
-    /// All that matches, in pages of the largest size.
+    /// Returns all matching ends, in pages of the largest size.
     async fn list(&self, query: &EndedQuery) -> CaseResult<Vec<EndedTask>> {
         self.pages(query, MAX_PAGE).await
     }
 
-    /// All that matches, in pages of this size.
+    /// Returns all matching ends, in pages of this size.
     async fn pages(&self, query: &EndedQuery, limit: usize) -> CaseResult<Vec<EndedTask>> {
         let (mut all, mut after): (Vec<EndedTask>, _) = (Vec::new(), None);
         loop {
@@ -130,7 +131,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// A page, which is in order, begins after the cursor, and has no results.
+    /// Returns a page, which must be in order, begin after the cursor, and have no results.
     async fn page(
         &self,
         query: &EndedQuery,
@@ -181,7 +182,7 @@ impl<'a> Ledger<'a> {
         Ok(purged)
     }
 
-    /// One answer for each, none of them an error.
+    /// Returns one answer for each item, none of them an error.
     fn each<T>(&self, what: &str, expected: usize, answers: Vec<Result<T>>) -> CaseResult<Vec<T>> {
         self.c.equal(
             Clause::EndedTold,
@@ -195,17 +196,17 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// The end without how long it was to be kept, which `expires_at` says.
+/// Returns the end without how long it is to be kept, which `expires_at` shows.
 fn bare(ended: &EndedTask) -> TaskEnd {
     TaskEnd::clone(&ended.end).with_keep(None)
 }
 
-/// A settlement that removes, with this end.
+/// Returns a settlement that removes, with this end.
 fn ending(delivery: &RawDelivery, end: &TaskEnd) -> Settlement {
     settlement(delivery, Action::Remove).with_end(Some(Arc::new(end.clone())))
 }
 
-/// An end that is told from others by its number.
+/// Returns an end that its number distinguishes from others.
 fn numbered(number: usize) -> TaskEnd {
     let state = EndState::ALL.into_iter().cycle().nth(number % EndState::ALL.len());
     TaskEnd::new(state.unwrap_or(EndState::Succeeded))
@@ -213,7 +214,8 @@ fn numbered(number: usize) -> TaskEnd {
         .with_result(number.to_string())
 }
 
-/// Pushes as many tasks as there are ends, and ends them so, in batches as large as the backend takes them.
+/// Pushes as many tasks as there are ends, and ends them with these, in batches as large as the backend
+/// accepts.
 async fn end_all(c: &Context, p: &PartitionId, ends: &[TaskEnd]) -> CaseResult<Vec<(MessageId, TaskEnd)>> {
     let messages = c.messages(ends.len(), |_, message| message);
     c.client().push(p, &messages).await?;
@@ -223,18 +225,18 @@ async fn end_all(c: &Context, p: &PartitionId, ends: &[TaskEnd]) -> CaseResult<V
     Ok(held.iter().zip(ends).map(|(held, end)| (held.lease.id, end.clone())).collect())
 }
 
-/// Ends one more.
+/// Ends one more task.
 async fn end_one(c: &Context, p: &PartitionId, end: &TaskEnd) -> CaseResult<MessageId> {
     let ended = end_all(c, p, std::slice::from_ref(end)).await?;
     ended.first().map(|(id, _)| *id).ok_or_else(|| c.failed(Clause::EndStored, &[], "an end", "none"))
 }
 
-/// Ends so many, each with an end of its own.
+/// Ends this many tasks, each with an end of its own.
 async fn end_numbered(c: &Context, p: &PartitionId, n: usize) -> CaseResult<Vec<(MessageId, TaskEnd)>> {
     end_all(c, p, &(0..n).map(numbered).collect::<Vec<_>>()).await
 }
 
-/// Pushes one and holds it.
+/// Pushes one message and holds it.
 async fn hold(c: &Context, p: &PartitionId, message: MessageData) -> CaseResult<RawDelivery> {
     c.client().push(p, &[message]).await?;
     let [held] = c.client().take_exact(p).await?;
@@ -250,14 +252,14 @@ fn sorted(mut ids: Vec<MessageId>) -> Vec<MessageId> {
     ids
 }
 
-/// Of what ended in one of these states.
+/// Selects ends in one of these states.
 fn in_states(states: &[EndState]) -> EndedQuery {
     let mut query = EndedQuery::default();
     query.states = states.to_vec();
     query
 }
 
-/// Of what ended in this time.
+/// Selects ends in this period.
 fn between(since: Option<SystemTime>, before: Option<SystemTime>) -> EndedQuery {
     let mut query = EndedQuery::default();
     (query.since, query.before) = (since, before);

@@ -1,4 +1,4 @@
-//! Ends that are deleted, purged, and that come with a cancellation.
+//! Ends that are deleted or purged, and ends that come with a cancellation.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ const CANCEL: &[Need] = &[Need::Ledger, Need::Cancel];
 
 const BRIEF: Duration = Duration::from_millis(50);
 
-/// True only for what there was; twice, unknown, and never there: false. The others stay.
+/// Deleting returns true only for ends that were there, and false for a repeated, an unknown or a never
+/// existing id. The others stay.
 async fn delete(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -81,7 +82,7 @@ async fn delete(c: &Context) -> CaseResult {
     c.equal(Clause::EndsRemoved, &[], "counted after that:", &3, &counted)
 }
 
-/// What is told no more is not there to be deleted.
+/// An expired end is not there to be deleted.
 async fn delete_lapsed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
@@ -93,7 +94,7 @@ async fn delete_lapsed(c: &Context) -> CaseResult {
     ledger.is_empty(Clause::EndsRemoved, "one has lapsed, the other was deleted").await
 }
 
-/// A message that lives is no end, and is not touched.
+/// A live message is not an end, and is not touched.
 async fn delete_leaves_the_living(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(2, |_, message| message)).await?;
@@ -108,7 +109,7 @@ async fn delete_leaves_the_living(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.lists_once(Clause::EndStored, &sent).await
 }
 
-/// Only what has lapsed is freed, of all partitions, so many at a time, and all of it in the end.
+/// Only expired ends are freed, in all partitions, a limited number at a time, and all of them in the end.
 async fn purge(c: &Context) -> CaseResult {
     let places = [c.partition("work")?, c.partition("other")?, c.partition("third")?];
     let mut kept = Vec::new();
@@ -121,7 +122,7 @@ async fn purge(c: &Context) -> CaseResult {
     let first = places.first().map(|p| Ledger::first(c, p)).transpose()?;
     let Some(ledger) = first else { return Ok(()) };
     c.equal(Clause::EndsRemoved, &[], "purged while nothing has lapsed:", &0, &ledger.purge(100).await?)?;
-    // What lapses is stored last, so that no later step can have freed it by the way.
+    // The ends that expire are stored last, so that no later step can have freed them in passing.
     let brief = lapse_in(c, &places).await?;
     let mut purged = Vec::new();
     loop {
@@ -142,7 +143,8 @@ async fn purge(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Lets some lapse in every partition, all of which are stored before the first of them has; how many.
+/// Lets some ends expire in every partition, all of which are stored before the first of them has expired;
+/// returns how many.
 async fn lapse_in(c: &Context, places: &[PartitionId; 3]) -> CaseResult<usize> {
     let mut held = Vec::new();
     for (p, n) in places.iter().zip([3, 5, 2]) {
@@ -160,7 +162,7 @@ async fn lapse_in(c: &Context, places: &[PartitionId; 3]) -> CaseResult<usize> {
     Ok(held.len())
 }
 
-/// Cancels, returning the outcomes, none of them an error.
+/// Cancels, and returns the outcomes, none of them an error.
 async fn cancels(
     c: &Context,
     client: &Client,
@@ -173,7 +175,7 @@ async fn cancels(
     ledger.each("cancelling", tasks.len(), ledger.storage.cancel(p, &tasks).await)
 }
 
-/// An end of a cancellation.
+/// An end for a cancellation.
 fn unwanted(number: usize) -> TaskEnd {
     TaskEnd::new(EndState::Cancelled)
         .with_keep(LONG)
@@ -181,7 +183,7 @@ fn unwanted(number: usize) -> TaskEnd {
         .with_reason("not wanted any more")
 }
 
-/// What waits is removed, and its end is there; what is unknown leaves none.
+/// A waiting message is removed, and its end is there; an unknown one leaves none.
 async fn cancel(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(4, |_, message| message)).await?;
@@ -207,7 +209,7 @@ async fn cancel(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// What waits for its time is removed as what waits for a consumer is.
+/// A message that waits for its due time is removed like one that waits for a consumer.
 async fn cancel_delayed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let id = push_one(c, &p, c.message().with_delay(t.delay)).await?;
@@ -219,7 +221,7 @@ async fn cancel_delayed(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::EndsRemoved, &[(id, unwanted(1))]).await
 }
 
-/// What is held is asked for, and the end is its holder's; what is dead is not there.
+/// A held message is only asked to stop, and its holder decides its end; a dead one is not found.
 async fn cancel_held(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let dead = dead_letter(c, &p).await?;
@@ -249,7 +251,7 @@ async fn cancel_without_end(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Deletion, "nothing of what was cancelled").await
 }
 
-/// What has ended is not there to be cancelled, and its end stays.
+/// A task that has ended is not there to be cancelled, and its end stays.
 async fn cancel_ended(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let id = push_one(c, &p, c.message()).await?;
@@ -264,14 +266,15 @@ async fn cancel_ended(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::EndsRemoved, &[(ended, numbered(0)), (id, unwanted(1))]).await
 }
 
-/// Messages that one client pulls while another cancels them are held or have ended: never both, never neither.
+/// Messages that one client pulls while another cancels them are held or have ended: never both, never
+/// neither.
 async fn cancel_races_pull(c: &Context) -> CaseResult {
     let (p, other, n) = (c.partition("work")?, c.fresh().await?, 24);
     for round in 0..c.size(6, 60) {
         let sent = c.client().push(&p, &c.messages(n, |_, message| message)).await?;
         let cancelling = async {
             let mut outcomes = Vec::new();
-            // In another order than they are pulled in, so that the two meet.
+            // In another order than they are pulled, so that the two meet.
             for part in sent.rchunks(1 + round % 4) {
                 let tasks: Vec<_> = part.iter().map(|id| (*id, Some(unwanted(round)))).collect();
                 let answers = cancels(c, &other, &p, &tasks).await?;

@@ -61,7 +61,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::EndsOfFirst, Fault::EndsForgotten]),
 ];
 
-/// Ends with everything that one can have, and with nothing; each of their texts is told from the others.
+/// Returns ends with everything that one can have, and with nothing; each of their texts is unique.
 fn kinds() -> Vec<TaskEnd> {
     let mut full = TaskEnd::new(EndState::TimedOut).with_attempt(3).with_generation(2).with_delivery_count(5);
     full.waited = Duration::from_micros(1_234_567_891);
@@ -88,7 +88,7 @@ fn kinds() -> Vec<TaskEnd> {
     bare.chain([full, empty, most]).collect()
 }
 
-/// Everything comes back as it was given, and nothing that was not.
+/// Everything comes back as it was given, and nothing else.
 async fn every_field(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for keep in [None, LONG] {
@@ -125,7 +125,7 @@ async fn results(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &[], "how many are listed:", &sizes.len(), &listed.len())
 }
 
-/// Each of a batch has its own end, also where some have none, and over partitions.
+/// Each settlement of a batch has its own end, even if some have none, and over partitions.
 async fn batch(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     let n = c.capabilities().limits.settle_batch.min(c.size(30, 200));
@@ -152,7 +152,7 @@ async fn batch(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.lacks(Clause::EndStored, &bare, "its settlement brought none").await
 }
 
-/// A settlement without an end stores none, whatever becomes of the message.
+/// A settlement without an end stores none, whatever happens to the message.
 async fn no_end_given(c: &Context) -> CaseResult {
     let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
     for action in actions(c)? {
@@ -172,7 +172,7 @@ async fn no_end_given(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.is_empty(Clause::EndStored, "none was given").await
 }
 
-/// What an exchange settles has its end, also if it pulls nothing, or waits for something.
+/// The settlements of an exchange have their ends, even if it pulls nothing, or waits for something.
 async fn exchange(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut expected = Vec::new();
@@ -192,7 +192,7 @@ async fn exchange(c: &Context) -> CaseResult {
     c.equal(Clause::PullBounds, &[], "how many came:", &4, &expected.len())
 }
 
-/// An end and successors come together; under a lost lease neither does.
+/// An end and successors are stored together; under a lost lease neither is.
 async fn with_successors(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     let held = hold(c, &p, c.message()).await?;
@@ -215,7 +215,7 @@ async fn with_successors(c: &Context) -> CaseResult {
     c.client().nothing(&next, Duration::ZERO, Clause::Successors, "no other successor").await
 }
 
-/// The end of a head frees its group as any removal does.
+/// The end of a head frees its group like any removal.
 async fn groups_go_on(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(5, |_, message| message.with_group("g"))).await?;
@@ -231,7 +231,7 @@ async fn groups_go_on(c: &Context) -> CaseResult {
     Ledger::first(c, &p)?.has(Clause::EndStored, &expected).await
 }
 
-/// The moment is that of the settlement, by the server's clock, in whole milliseconds.
+/// The time is that of the settlement, by the server's clock, in whole milliseconds.
 async fn server_time(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut former: Option<(Instant, Instant, SystemTime)> = None;
@@ -257,7 +257,7 @@ async fn server_time(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Of an id that is pushed again after its end, and ends again, the last end is found, whatever its rank.
+/// If an id is pushed again after its end, and ends again, the last end is found, whatever its rank.
 async fn ended_again(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let message = c.message();
@@ -270,13 +270,13 @@ async fn ended_again(c: &Context) -> CaseResult {
         let found = Ledger::first(c, &p)?.found(Clause::EndStored, id).await?;
         c.equal(Clause::EndStored, &[id], "the last end", end, &bare(&found))?;
     }
-    // The others may be told until they are deleted; then none is.
+    // The others may be returned until they are deleted; then none is.
     let deleted = Ledger::first(c, &p)?.delete(&[id]).await?;
     c.equal(Clause::EndsRemoved, &[id], "deleted:", &vec![true], &deleted)?;
     Ledger::first(c, &p)?.lacks(Clause::EndsRemoved, &[id], "all of them were deleted").await
 }
 
-/// Many tasks settle at once, one by one and in batches: none of the ends is lost, none is another's.
+/// Many tasks settle at once, one by one and in batches: none of the ends is lost, and none is mixed up.
 async fn from_many_tasks(c: &Context) -> CaseResult {
     let (p, count) = (c.partition("work")?, 60);
     c.client().push(&p, &c.messages(count, |_, message| message)).await?;

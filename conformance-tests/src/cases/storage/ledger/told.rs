@@ -1,4 +1,4 @@
-//! What has ended is listed by pages, newest first, and found by id; partitions are apart.
+//! Ends are listed in pages, newest first, and found by id; partitions are separate.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn listed_ids(listed: &[EndedTask]) -> Vec<MessageId> {
     listed.iter().map(|ended| ended.id).collect()
 }
 
-/// What ended later stands first, whatever the order in which it was pushed.
+/// Tasks that ended later come first, whatever the order in which they were pushed.
 async fn newest_first(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(5, |_, message| message)).await?;
@@ -70,7 +70,7 @@ async fn newest_first(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &expected, "the newest first:", &expected, &listed_ids(&listed))
 }
 
-/// Pages of any size have each of those that ended at one moment once, in one order.
+/// Pages of any size have each of the tasks that ended at one moment once, in one order.
 async fn pages(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut ids = Vec::new();
@@ -100,7 +100,7 @@ async fn pages(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// While others end, each that was there is seen once.
+/// While other tasks end, each end that was there is seen once.
 async fn pages_meanwhile(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let there = ids_of(&end_numbered(c, &p, 60).await?);
@@ -129,7 +129,7 @@ async fn pages_meanwhile(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &missed, "how many were skipped:", &0, &missed.len())
 }
 
-/// A page goes on from its cursor though the end that it names is gone.
+/// A page continues from its cursor even if the end that it names is gone.
 async fn pages_after_deletion(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     end_numbered(c, &p, 20).await?;
@@ -147,7 +147,7 @@ async fn pages_after_deletion(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &[], "all of them, though the page before was deleted:", &whole, &seen)
 }
 
-/// More than the largest page are told in several, and counted.
+/// If there are more than the largest page holds, they are returned in several pages, and counted.
 async fn large_pages(c: &Context) -> CaseResult {
     let (p, n) = (c.partition("work")?, MAX_PAGE + 30);
     let ids: Vec<_> = (0..n).map(|_| MessageId::new()).collect();
@@ -167,7 +167,7 @@ async fn large_pages(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &[], "found of a page:", &MAX_PAGE, &found.iter().flatten().count())
 }
 
-/// By id: the unknown are not found, the others are, in the order of the ids, as often as they are named.
+/// By id: unknown ones are not found, the others are, in the order of the ids, as often as they are named.
 async fn find(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ended = end_numbered(c, &p, 50).await?;
@@ -188,7 +188,7 @@ async fn find(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// What ended in one partition is neither told nor touched in another, also where the ids are the same.
+/// An end in one partition is neither shown nor touched in another, even if the ids are the same.
 async fn partitions_apart(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("work2")?);
     let (here, there) = (end_numbered(c, &p, 5).await?, end_numbered(c, &other, 3).await?);
@@ -208,7 +208,7 @@ async fn partitions_apart(c: &Context) -> CaseResult {
     Ledger::first(c, &c.partition("unused")?)?.is_empty(Clause::EndedTold, "nobody used it").await
 }
 
-/// What lives has no end: before its settlement nothing is told of it.
+/// A live task has no end: before its settlement nothing is returned for it.
 async fn living_have_none(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ended = end_all(c, &p, &[numbered(1)]).await?;

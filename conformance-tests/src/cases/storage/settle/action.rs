@@ -1,4 +1,4 @@
-//! Settle: each action does what it says, once, and nothing else.
+//! Settling: each action does what it says, once, and nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ async fn failed_goes_first(c: &Context) -> CaseResult {
     goes_first(c, &Action::Retry).await
 }
 
-/// What comes back goes ahead of what was never delivered.
+/// A message that comes back goes ahead of those that were never delivered.
 async fn goes_first(c: &Context, action: &Action) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(4, |_, message| message)).await?;
@@ -116,7 +116,7 @@ async fn goes_first(c: &Context, action: &Action) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A postponed message goes behind all that is there.
+/// A postponed message goes behind all messages that are there.
 async fn postponed_goes_last(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let mut sent = c.client().push(&p, &c.messages(4, |_, message| message)).await?;
@@ -128,7 +128,7 @@ async fn postponed_goes_last(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A postponed message that is alone is delivered again, though it is the last.
+/// A postponed message that is alone is delivered again, although it is the last.
 async fn postponed_alone(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &[c.message()]).await?;

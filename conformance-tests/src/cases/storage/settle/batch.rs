@@ -36,10 +36,10 @@ pub(in crate::cases) const CASES: &[Case] = &[
         .kills(&[Fault::AnswersByPartition]),
 ];
 
-/// Moves in one call.
+/// How many moves one call has.
 const MANY_MOVES: usize = 40;
 
-/// Of a hundred removals every one is done.
+/// Of a hundred removals, every one is done.
 async fn remove_many(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(100, |_, message| message)).await?;
@@ -72,7 +72,7 @@ async fn remove_many(c: &Context) -> CaseResult {
         .await
 }
 
-/// What is refused in a batch, wherever it stands and for whatever reason, is refused alone.
+/// A settlement that is refused in a batch, at any position and for any reason, does not affect the others.
 async fn one_refused(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     for (place, token) in
@@ -101,7 +101,7 @@ async fn one_refused(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Those that one call moves arrive in the order of the call, however many they are.
+/// Messages that one call moves arrive in the order of the call, however many there are.
 async fn moves_in_order(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
     let count = c.capabilities().limits.settle_batch.min(MANY_MOVES);
@@ -115,7 +115,7 @@ async fn moves_in_order(c: &Context) -> CaseResult {
     c.client().remove(&held).await
 }
 
-/// One batch with every kind of fate, of two partitions, in no order.
+/// One batch with every kind of settlement, for two partitions, in no particular order.
 async fn mixed_batch(c: &Context) -> CaseResult {
     let (p, q, elsewhere) = (c.partition("work")?, c.partition("more")?, c.partition("elsewhere")?);
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! Moves: to another partition, or to the end of the same.
+//! Moves: to another partition, or to the end of the same one.
 
 use anyqueue::adapter::Action;
 
@@ -20,7 +20,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
         .kills(&[Fault::MoveRepeatsDelay]),
 ];
 
-/// A moved message is in its new place, alone there, and its count starts anew.
+/// A moved message is in its new place, only there, and its count starts anew.
 async fn move_on(c: &Context) -> CaseResult {
     let (from, to) = (c.partition("from")?, c.partition("to")?);
     let sent = c.client().push(&from, &[c.message()]).await?;

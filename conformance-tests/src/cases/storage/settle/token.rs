@@ -40,14 +40,15 @@ pub(in crate::cases) fn actions(c: &Context) -> CaseResult<Vec<Action>> {
     ])
 }
 
-/// Who knows the lease can extend it and settle it in every way, also if another client pulled it and is gone.
+/// Any client that knows the lease can extend it and settle it in every way, even if another client pulled it
+/// and is gone.
 async fn by_another_client(c: &Context) -> CaseResult {
     let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
     for action in actions(c)? {
         let sent = c.client().push(&p, &[c.message()]).await?;
         let puller = c.fresh().await?;
         let [mut held] = puller.take_exact(&p).await?;
-        // As it would travel to another process: by its bytes.
+        // As it would travel to another process: as bytes.
         held.lease.token = Token::from_bytes(held.lease.token.as_bytes().to_vec());
         let extended = c.client().extend(&held, c.timing().long_lease).await?;
         c.equal(
@@ -118,7 +119,7 @@ async fn twice_in_one_batch(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::SettleTwice, "nothing left").await
 }
 
-/// A lease that nobody gave out settles nothing.
+/// A lease that nobody issued settles nothing.
 async fn wrong_token(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &[c.message()]).await?;
@@ -139,8 +140,9 @@ async fn wrong_token(c: &Context) -> CaseResult {
     c.client().remove(&[got]).await
 }
 
-/// Tokens that are none: the right one with something missing or added, and others of any length. (What is changed within may still
-/// be proof: of a token that says where to look and what proves it, the first part is a hint.)
+/// Returns tokens that are invalid: the right one with something missing or added, and others of any length.
+/// (A token with changed bytes in the middle may still be proof: if one part says where to look and another
+/// proves it, the first part is only a hint.)
 fn altered(right: &[u8]) -> Vec<Vec<u8>> {
     let (half, most) = (right.len() / 2, right.len().saturating_sub(1));
     let cut = |length: usize| right.iter().copied().take(length).collect::<Vec<_>>();
@@ -148,7 +150,7 @@ fn altered(right: &[u8]) -> Vec<Vec<u8>> {
     vec![Vec::new(), cut(half), cut(most), longer, vec![0; right.len()], vec![0xff; 64 * 1024]]
 }
 
-/// Nothing but the whole token proves a lease.
+/// Only the whole token proves a lease.
 async fn altered_tokens(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &[c.message()]).await?;
@@ -171,11 +173,12 @@ async fn altered_tokens(c: &Context) -> CaseResult {
     c.client().remove(&[got]).await
 }
 
-/// A token proves what its pull claimed: shown with the id of what another pull claimed, it leaves that to who holds it. (What the token
-/// itself is of may be settled by it. Within a pull nothing is crossed, as one pull may have one token for all.)
+/// A token proves what its pull claimed: used with the id of a message that another pull claimed, it leaves
+/// that message to its holder. (The token's own message may be settled by it. Within a pull nothing is
+/// crossed, as one pull may have one token for all.)
 async fn crossed_tokens(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    // The history could not tell which of the two was meant.
+    // The history could not know which of the two was meant.
     let storage = c.unseen().await?;
     for action in [Action::Remove, Action::Retry, Action::Release] {
         let pushed = storage.push(&p, &c.messages(2, |_, message| message)).await;
@@ -200,7 +203,7 @@ async fn crossed_tokens(c: &Context) -> CaseResult {
         )?;
         let told = "a removal by who holds it, after another's token was shown for it,";
         c.equal(Clause::Fencing, &[], told, &vec![SettleOutcome::Settled], &answer)?;
-        // The other is gone, held, or released.
+        // The other message is gone, held, or released.
         storage.settle(&[settlement(other, Action::Remove)]).await;
         let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
         let back = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;

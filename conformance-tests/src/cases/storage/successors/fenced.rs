@@ -1,4 +1,4 @@
-//! Successors whose delivery does not end as asked: none of them is stored.
+//! Successors of a delivery that does not end as requested: none of them is stored.
 
 use std::time::Duration;
 
@@ -37,10 +37,10 @@ pub(in crate::cases) const CASES: &[Case] = &[
         .kills(&[Fault::SuccessorsOfLost]),
 ];
 
-/// Clients that settle one delivery at once.
+/// How many clients settle one delivery at once.
 const RIVALS: usize = 8;
 
-/// Whose lease has ended leaves no successor, also if nobody has taken the message since.
+/// A client whose lease has ended leaves no successor, even if nobody has taken the message since.
 async fn of_a_lapsed_lease(c: &Context) -> CaseResult {
     let (p, next, t) = (c.partition("work")?, c.partition("next")?, c.timing());
     push_one(c, &p, c.message()).await?;
@@ -67,7 +67,8 @@ async fn lost(
     c.check(Clause::Fencing, &[delivery.lease.id], right, "Lost", format!("{answer:?}"))
 }
 
-/// Whose message somebody else has by now leaves no successor, whatever the action; the new owner's are stored.
+/// A client whose message another one holds by now leaves no successor, whatever the action; the new owner's
+/// are stored.
 async fn of_the_old_owner(c: &Context) -> CaseResult {
     let (p, next, t) = (c.partition("work")?, c.partition("next")?, c.timing());
     push_one(c, &p, c.message()).await?;
@@ -88,7 +89,7 @@ async fn of_the_old_owner(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A lease that nobody gave out brings nothing.
+/// A lease that nobody issued stores no successor.
 async fn of_a_forged_lease(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     push_one(c, &p, c.message()).await?;
@@ -102,7 +103,7 @@ async fn of_a_forged_lease(c: &Context) -> CaseResult {
     c.client().remove(&[held]).await
 }
 
-/// A second settlement brings nothing, in one call and in another, whatever it asks for.
+/// A second settlement stores no successor, in one call and in another, whatever it asks for.
 async fn twice(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     for action in actions(c)? {
@@ -161,7 +162,8 @@ async fn lost_in_a_batch(c: &Context) -> CaseResult {
     c.client().nothing(&next, c.timing().slack, Clause::Successors, "no successor of the lost one").await
 }
 
-/// Several settle one delivery at once, each with a successor of its own: one is told `Settled`, and its successor alone is stored.
+/// Several clients settle one delivery at once, each with its own successor: one gets `Settled`, and only its
+/// successor is stored.
 async fn of_rivals(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     let clients =

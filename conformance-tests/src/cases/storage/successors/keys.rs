@@ -31,10 +31,11 @@ pub(in crate::cases) const CASES: &[Case] = &[
         .kills(&[Fault::SuccessorsIgnoreKeys]),
 ];
 
-/// Deliveries that end at once, each with a successor of one key.
+/// How many deliveries end at once, each with a successor of one key.
 const MANY: usize = 20;
 
-/// A task that is followed by the next of its kind keeps its deduplication key: it is free for the successor, and for nobody else.
+/// A task that is followed by the next of its kind keeps its deduplication key: it is free for the successor,
+/// and for nothing else.
 async fn take_over_the_key(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message().with_dedup_key("k")).await?;
@@ -65,7 +66,7 @@ async fn take_over_the_id(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Successors, "nothing once it has no successor").await
 }
 
-/// A successor whose key another message has is left out, and the settlement counts.
+/// A successor whose key another message has is left out, and the settlement takes effect.
 async fn key_in_use(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     let first = push_one(c, &next, c.message().with_dedup_key("k")).await?;
@@ -81,7 +82,7 @@ async fn key_in_use(c: &Context) -> CaseResult {
     c.client().nothing(&next, c.timing().slack, Clause::Deduplication, "no second with the key").await
 }
 
-/// A successor that is there already is left out, and the settlement counts.
+/// A successor that is already there is left out, and the settlement takes effect.
 async fn id_in_use(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     let successor = c.message();
@@ -97,7 +98,7 @@ async fn id_in_use(c: &Context) -> CaseResult {
     c.client().nothing(&next, c.timing().slack, Clause::Successors, "no second copy").await
 }
 
-/// Many end at once with successors of one key: one of these is stored.
+/// Many deliveries end at once with successors of one key: one of these is stored.
 async fn one_key_from_many(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     c.client().push(&p, &c.messages(MANY, |_, message| message)).await?;

@@ -21,14 +21,14 @@ pub(in crate::cases) const CASES: &[Case] =
         .kills(&[Fault::SuccessorsDropped, Fault::SuccessorsLate])
         .deadline(Duration::from_secs(90))];
 
-/// Chains of messages, each followed by the next.
+/// How many chains of messages there are, each message followed by the next.
 const CHAINS: usize = 4;
 
-/// Processes that carry them on at once.
+/// How many processes carry them on at once.
 const RUNNERS: usize = 2;
 
-/// Chains that processes carry on are never broken when these are killed, wherever that is; and where the end and the successor are one
-/// step, no chain forks.
+/// Chains that processes carry on are never broken when these are killed, wherever that is; and if the end
+/// and the successor are one step, no chain forks.
 async fn chains(c: &Context) -> CaseResult {
     let (p, mut random, t) = (c.partition("work")?, c.random(), c.timing());
     let first = c.messages(CHAINS, |_, message| message);
@@ -63,7 +63,7 @@ async fn chains(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// So many things that a process says; fewer if it finds nothing to do.
+/// Returns this many events of a process; fewer if it finds nothing to do.
 async fn some_events(runner: &mut Child, most: usize) -> CaseResult<Vec<ChildEvent>> {
     let mut said = Vec::new();
     while said.len() < most {
@@ -75,7 +75,8 @@ async fn some_events(runner: &mut Child, most: usize) -> CaseResult<Vec<ChildEve
     Ok(said)
 }
 
-/// What a process was about to settle when it was killed, or had settled and not said so.
+/// Returns the message that a process was about to settle when it was killed, or had settled without
+/// reporting it.
 fn open(said: &[ChildEvent]) -> Option<MessageId> {
     let gone = removed(said);
     taken(said).pop().filter(|last| !gone.contains(last))
@@ -84,7 +85,7 @@ fn open(said: &[ChildEvent]) -> Option<MessageId> {
 /// The links of each chain that are there.
 type Links = BTreeMap<String, Vec<(u64, RawDelivery)>>;
 
-/// Takes what is left of each chain, judges it, and lets the chains go on from there.
+/// Takes what is left of each chain, judges it, and lets the chains continue from there.
 async fn unbroken(
     c: &Context,
     p: &PartitionId,
@@ -112,7 +113,7 @@ async fn unbroken(
     Ok(())
 }
 
-/// Pulls until nothing comes any more, though all that was held by killed processes is back.
+/// Pulls until nothing comes any more, once everything that killed processes held is back.
 async fn take_all(c: &Context, p: &PartitionId) -> CaseResult<Links> {
     let mut links = Links::new();
     loop {

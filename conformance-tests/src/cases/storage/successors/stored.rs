@@ -1,4 +1,4 @@
-//! What is stored of successors, where, and when.
+//! Which successors are stored, where, and when.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ async fn stored(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, Clause::Successors, "nothing where the parent was").await
 }
 
-/// Whatever becomes of the delivery, its successors are stored.
+/// Whatever happens to the delivery, its successors are stored.
 async fn each_action(c: &Context) -> CaseResult {
     let (p, next, elsewhere) = (c.partition("work")?, c.partition("next")?, c.partition("elsewhere")?);
     for action in actions(c)? {
@@ -101,7 +101,7 @@ async fn each_action(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// Several of one settlement are stored in order.
+/// Several successors of one settlement are stored in order.
 async fn several(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message()).await?;
@@ -117,7 +117,7 @@ async fn several(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// As many as one settlement may bring, though a single push may not carry as many.
+/// As many successors are stored as one settlement may bring, even if a single push may not carry as many.
 async fn as_many_as_allowed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message()).await?;
@@ -130,7 +130,7 @@ async fn as_many_as_allowed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A successor is delivered as a pushed message would be: every byte and every field.
+/// A successor is delivered like a pushed message: every byte and every field.
 async fn whole(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message()).await?;
@@ -178,7 +178,7 @@ async fn priority(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// The delay of a successor begins with its storing.
+/// The delay of a successor begins when it is stored.
 async fn delayed(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     push_one(c, &p, c.message()).await?;
@@ -194,7 +194,7 @@ async fn delayed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// A successor joins its group at the end, also that of the delivery which it follows.
+/// A successor joins the end of its group, even that of the delivery that it follows.
 async fn join_their_group(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(2, |_, message| message.with_group("g"))).await?;
@@ -210,7 +210,7 @@ async fn join_their_group(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// A successor wakes who waits for it, also a client of another connection.
+/// A successor wakes waiting pulls, including those of a client with another connection.
 async fn wake(c: &Context) -> CaseResult {
     let (p, next, t) = (c.partition("work")?, c.partition("next")?, c.timing());
     push_one(c, &p, c.message()).await?;
@@ -236,7 +236,7 @@ async fn wake(c: &Context) -> CaseResult {
     other.remove(&got).await
 }
 
-/// What an exchange settles is followed before it pulls.
+/// An exchange stores the successors of what it settles before it pulls.
 async fn exchange(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message()).await?;
@@ -256,7 +256,7 @@ async fn exchange(c: &Context) -> CaseResult {
     c.client().remove(&held).await
 }
 
-/// Many tasks settle at once, one by one and in batches, each with a successor of its own.
+/// Many tasks settle at once, one by one and in batches, each with its own successor.
 async fn from_many_tasks(c: &Context) -> CaseResult {
     let (p, next) = (c.partition("work")?, c.partition("next")?);
     let count = 60;

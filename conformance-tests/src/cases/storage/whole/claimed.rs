@@ -43,7 +43,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::DeadKeepGroups]),
 ];
 
-/// All members come at once, in push order, each under a lease of its own.
+/// All members come at once, in push order, each under its own lease.
 async fn in_order(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 5] = push_members(c, &p).await?;
@@ -56,7 +56,7 @@ async fn in_order(c: &Context) -> CaseResult {
     nothing(c, &p, "nothing, as all were removed").await
 }
 
-/// No more members come than were asked for; the next pull brings the rest, once those have ended.
+/// No more members come than were requested; the next pull brings the rest, once those have ended.
 async fn as_many_as_asked_for(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 5] = push_members(c, &p).await?;
@@ -69,7 +69,8 @@ async fn as_many_as_asked_for(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// The largest number of messages counts members too, and cuts the last group. What it cut off is not lost, and waits its turn.
+/// The largest number of messages counts members too, and cuts the last group short. The members that it cut
+/// off are not lost, and wait for their turn.
 async fn cut_by_max(c: &Context) -> CaseResult {
     let (p, client) = (c.partition("work")?, c.client());
     let first: [MessageId; 3] = push_members(c, &p).await?;
@@ -88,7 +89,7 @@ async fn cut_by_max(c: &Context) -> CaseResult {
     nothing(c, &p, "nothing, as all were removed").await
 }
 
-/// What came of a group are those that are first of what is left of it.
+/// Judges that the members that came of a group are the first of those that are left.
 fn starts_with(c: &Context, group: &[MessageId], taken: &[MessageId]) -> CaseResult {
     let came: Vec<_> = taken.iter().filter(|id| group.contains(id)).copied().collect();
     let from = came.first().and_then(|first| group.iter().position(|id| id == first)).unwrap_or_default();
@@ -97,7 +98,8 @@ fn starts_with(c: &Context, group: &[MessageId], taken: &[MessageId]) -> CaseRes
     c.check(Clause::WholeGroups, &came, expected == came, told, c.history().labels(&came))
 }
 
-/// Members come one after the other at the place of the first; what is in no group, and other groups, come where they stand.
+/// Members come one after another at the place of the first; messages without a group, and other groups, come
+/// where they stand.
 async fn beside_others(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let other = || c.message().with_group("h");
@@ -106,7 +108,8 @@ async fn beside_others(c: &Context) -> CaseResult {
     claims(c, "each group as a whole", &p, &[g1, g2, g3, alone1, h1, h2, alone2]).await
 }
 
-/// The first member comes by its priority, and the others with it, in the group's order whatever their own.
+/// The first member comes by its priority, and the others with it, in the group's order whatever their own
+/// priorities.
 async fn over_priorities(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let messages = [3, 1, 9, 0, 5].map(|priority| member(c).with_priority(priority));
@@ -130,7 +133,7 @@ async fn counted(c: &Context) -> CaseResult {
     Ok(())
 }
 
-/// An exchange brings groups as a whole too, once it has settled what was held of them.
+/// An exchange also brings whole groups, once it has settled what was held of them.
 async fn by_exchange(c: &Context) -> CaseResult {
     let (p, client) = (c.partition("work")?, c.client());
     let sent: [MessageId; 5] = push_members(c, &p).await?;
@@ -144,7 +147,8 @@ async fn by_exchange(c: &Context) -> CaseResult {
     client.remove(&got).await
 }
 
-/// Who asks for the first alone gets it alone, whoever asked for the whole group before; and the reverse.
+/// A pull for the first member alone gets it alone, even if another pull claimed the whole group before; and
+/// the reverse.
 async fn singly_afterwards(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 3] = push_members(c, &p).await?;
@@ -158,7 +162,7 @@ async fn singly_afterwards(c: &Context) -> CaseResult {
     claims(c, "what is left of the group", &p, rest).await
 }
 
-/// Among dead letters there are no groups, so there is nothing to claim whole.
+/// Dead letters have no groups, so there is nothing to claim whole.
 async fn dead_letters(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 4] = push_members(c, &p).await?;

@@ -1,4 +1,5 @@
-//! Many pullers of the same groups at once, some of single messages and some of groups as a whole, while members are pushed.
+//! Many pullers of the same groups at once, some of single messages and some of whole groups, while members
+//! are pushed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,17 +26,18 @@ const GROUPS: usize = 6;
 const PUSHERS: usize = 2;
 const PULLERS: usize = 6;
 
-/// One look for work.
+/// How long one check for work waits.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A puller that looked in vain so often in a row gives up: nothing more will come.
+/// A puller that found nothing this often in a row gives up: nothing more will come.
 const MAX_IDLE: usize = 60;
 
 fn group_name(group: usize) -> String {
     format!("g{group}")
 }
 
-/// Members of one group that one pull brought: when they came, when their settlement began, and which of them were removed.
+/// Members of one group that one pull returned: when they came, when their settlement began, and which of
+/// them were removed.
 struct Held {
     group: String,
     came: Instant,
@@ -43,8 +45,9 @@ struct Held {
     removed: Vec<MessageId>,
 }
 
-/// Each puller removes the first of what it holds of a group and gives back the rest. So the members of each group are removed in push
-/// order, once each, and nobody gets one while another is held elsewhere.
+/// Each puller removes the first of the members that it holds of a group, and releases the rest. So the
+/// members of each group are removed in push order, once each, and nobody gets one while another is held
+/// elsewhere.
 async fn many_pullers(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let members = c.size(12, 60);
@@ -107,7 +110,7 @@ async fn pull_some(
     Ok(all)
 }
 
-/// Removes so many of them, and gives back the rest.
+/// Removes this many of them, and releases the rest.
 async fn settle(
     c: &Context,
     client: &Client,

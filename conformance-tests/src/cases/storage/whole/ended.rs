@@ -1,4 +1,5 @@
-//! Members that were claimed together end, each in its way: nobody gets another of the group until the last has.
+//! Members that were claimed together end, each in its own way: nobody gets another member of the group until
+//! the last has ended.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,8 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .kills(&[Fault::PostponedMemberFreesGroup]),
 ];
 
-/// Three of four members are held and end by this, in turn: those of `comes_next` come, but not before the last has ended.
+/// Three of four members are held and settled with this action, in turn: those of `comes_next` come, but not
+/// before the last has ended.
 async fn end_one_by_one(
     c: &Context,
     action: &Action,
@@ -80,7 +82,7 @@ async fn postponed_at_once(c: &Context) -> CaseResult {
     end_one_by_one(c, &Action::Postpone { delay, headers: None }, |all| all.to_vec()).await
 }
 
-/// One that is released while others are held waits for them, then is the first again.
+/// A member that is released while others are held waits for them, then is the first again.
 async fn released_in_the_middle(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent: [MessageId; 3] = push_members(c, &p).await?;
@@ -94,7 +96,7 @@ async fn released_in_the_middle(c: &Context) -> CaseResult {
     claims(c, "what was released, then who came later", &p, &[middle.lease.id, behind]).await
 }
 
-/// A postponed member holds its group while others of it are held, and afterwards, until its time has come.
+/// A postponed member blocks its group while others of it are held, and afterwards, until it is due.
 async fn postponed_holds(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let delay = t.delay * 2;
@@ -121,7 +123,7 @@ async fn postponed_holds(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// One whose time comes while others are held waits for them, then is the first again.
+/// A member that becomes due while others are held waits for them, then is the first again.
 async fn due_while_others_are_held(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let sent: [MessageId; 3] = push_members(c, &p).await?;

@@ -1,4 +1,4 @@
-//! Leases of members that were claimed together, and what their ends bring back.
+//! Leases of members that were claimed together, and what comes back when they end.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,8 @@ fn request(lease: Duration, wait: Duration) -> PullRequest {
     PullRequest::new(ALL, wait, lease).with_group_members(ALL)
 }
 
-/// What was held as a whole comes back as a whole when the leases end, in order, ahead of who came later.
+/// A group that was held as a whole comes back as a whole when the leases end, in order, ahead of members
+/// that came later.
 async fn lease_ends(c: &Context) -> CaseResult {
     let (p, t, other) = (c.partition("work")?, c.timing(), c.fresh().await?);
     let sent: [MessageId; 3] = push_members(c, &p).await?;
@@ -46,7 +47,7 @@ async fn lease_ends(c: &Context) -> CaseResult {
     other.remove(&got).await
 }
 
-/// Each lease is one's own: those that were not extended come back, when the one that was has ended.
+/// Each member has its own lease: those that were not extended come back, when the one that was has ended.
 async fn one_extended(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let sent: [MessageId; 3] = push_members(c, &p).await?;
@@ -65,7 +66,8 @@ async fn one_extended(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// What a killed process held as a whole comes to another as a whole, in order, when its leases have ended.
+/// A group that a killed process held as a whole goes to another as a whole, in order, when its leases have
+/// ended.
 async fn holder_dies(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let sent: [MessageId; 4] = push_members(c, &p).await?;
@@ -82,7 +84,7 @@ async fn holder_dies(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Holds so many members of a group.
+/// Holds this many members of a group.
 fn role(members: usize, lease: Duration) -> Role {
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
     Role::GroupHolder { partition: "work".to_owned(), members, lease_ms }

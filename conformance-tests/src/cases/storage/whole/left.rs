@@ -1,4 +1,4 @@
-//! What a pull of whole groups leaves alone, and what comes to the group meanwhile.
+//! What a pull of whole groups leaves alone, and what joins the group meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
 
 const AMENDED: &[Need] = &[Need::WholeGroups, Need::Amend];
 
-/// A delayed member is not taken before its time, and joins the end then.
+/// A delayed member is not taken before its time; when it is due, it joins the end.
 async fn delayed_is_left(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let pushed = Instant::now();
@@ -46,7 +46,7 @@ async fn delayed_is_left(c: &Context) -> CaseResult {
     claims(c, "what became due at the end", &p, &[first, last, delayed]).await
 }
 
-/// A disabled member is passed by; enabled it stands where it stood.
+/// A disabled member is skipped; when it is enabled, it stands where it stood.
 async fn disabled_is_left(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [first, disabled, last] = push_members(c, &p).await?;
@@ -69,7 +69,7 @@ async fn pushed_meanwhile(c: &Context) -> CaseResult {
     claims(c, "who came later at the end", &p, &[first, second, third, fourth]).await
 }
 
-/// One that is deleted while it waits leaves no gap.
+/// A member that is deleted while it waits leaves no gap.
 async fn removed_from_the_line(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let [first, deleted, third] = push_members(c, &p).await?;
@@ -79,7 +79,7 @@ async fn removed_from_the_line(c: &Context) -> CaseResult {
     claims(c, "the members that are left", &p, &[first, third]).await
 }
 
-/// Who waits for whole groups gets what is left of one as soon as the last member that was held has ended.
+/// A pull that waits for whole groups gets the rest of one as soon as the last held member has ended.
 async fn freed_wakes_waiter(c: &Context) -> CaseResult {
     let (p, t, waiter) = (c.partition("work")?, c.timing(), c.fresh().await?);
     let held: [MessageId; 2] = push_members(c, &p).await?;

@@ -35,23 +35,23 @@ async fn push<const N: usize>(
     Ok(ids)
 }
 
-/// Pushes members of one group that differ in nothing but their ids.
+/// Pushes members of one group that differ only in their ids.
 async fn push_members<const N: usize>(c: &Context, p: &PartitionId) -> CaseResult<[MessageId; N]> {
     push(c, p, std::array::from_fn(|_| member(c))).await
 }
 
-/// A request that holds what it gets for as long as the case lasts.
+/// Creates a request whose leases last as long as the case.
 fn whole(client: &Client, max: usize, members: usize, wait: Duration) -> PullRequest {
     client.request(max, wait).with_group_members(members)
 }
 
-/// One pull for so many members of each group.
+/// Makes one pull for this many members of each group.
 async fn pull_members(c: &Context, p: &PartitionId, members: usize) -> CaseResult<Vec<RawDelivery>> {
     let client = c.client();
     client.pull_with(p, whole(client, ALL, members, c.timing().soon)).await
 }
 
-/// One pull for groups as a whole must bring exactly these, in this order.
+/// Makes one pull for whole groups, which must return exactly these, in this order.
 async fn claim(
     c: &Context,
     what: &str,
@@ -63,7 +63,7 @@ async fn claim(
     Ok(got)
 }
 
-/// The same, as an array to take apart.
+/// Does the same, but returns an array that can be destructured.
 async fn claim_exact<const N: usize>(
     c: &Context,
     what: &str,
@@ -75,13 +75,14 @@ async fn claim_exact<const N: usize>(
     got.try_into().map_err(told)
 }
 
-/// One pull must bring exactly these, in this order, and they are removed.
+/// Makes one pull, which must return exactly these, in this order, and removes them.
 async fn claims(c: &Context, what: &str, p: &PartitionId, expected: &[MessageId]) -> CaseResult {
     let got = claim(c, what, p, expected).await?;
     c.client().remove(&got).await
 }
 
-/// Nothing comes for as long as a wake-up may take, neither to who asks for single messages nor to who asks for groups as a whole.
+/// Judges that nothing comes for as long as a wake-up may take, neither to a pull of single messages nor to
+/// one of whole groups.
 async fn nothing(c: &Context, p: &PartitionId, expected: &str) -> CaseResult {
     let client = c.client();
     let got = client.pull_with(p, whole(client, ALL, ALL, Duration::ZERO)).await?;
