@@ -49,7 +49,9 @@ impl Publisher {
             session.publish_again(&asked, &mut answers, is_refused, end).await;
         }
         // Without an answer nothing is known, and a queue in use must not be mistaken for an abandoned one.
-        if let Some(error) = answers.iter().filter_map(|answer| answer.as_ref().err()).find(is_unanswered) {
+        if let Some(error) =
+            answers.iter().filter_map(|answer| answer.as_ref().err()).find(|error| !is_unroutable(error))
+        {
             return Err(error.clone().repeatable());
         }
         if answers.iter().all(Result::is_err) {
@@ -133,10 +135,6 @@ async fn mark_old(session: &Session, names: &Names, queue: &str) -> Result<()> {
     // The mark is set, whether or not the channel closes properly.
     let _ = channel.close(200, "done".into()).await;
     Ok(())
-}
-
-fn is_unanswered(error: &&Error) -> bool {
-    !is_unroutable(error)
 }
 
 fn lost() -> Error {

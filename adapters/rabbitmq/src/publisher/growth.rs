@@ -17,12 +17,6 @@ pub(super) enum Found {
     Removed,
 }
 
-impl Found {
-    pub(super) fn is_made(self) -> bool {
-        matches!(self, Self::Made | Self::Old)
-    }
-}
-
 /// Becomes true when a queue is old. If it closes before that, nobody knows what became of the queue.
 pub(super) type Growth = watch::Receiver<bool>;
 
