@@ -30,17 +30,17 @@ pub(crate) const BACKENDS: &[Backend] = &[
     backend::<Sqlite>(),
 ];
 
-/// No scenario of default size takes nearly as long.
+/// A time that no scenario of default size comes close to.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Messages in a round of [`Scenario::FirstAfterIdle`]: each takes three seconds, whatever the backend.
+/// Messages in a round of [`Scenario::FirstAfterIdle`]; each takes three seconds, whatever the backend.
 const FIRSTS: usize = 2;
 
 /// What the command line sets for every scenario.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) rounds: usize,
-    /// If not given, the backend's own.
+    /// `None`: the backend's own number.
     pub(crate) messages: Option<usize>,
     pub(crate) payload_bytes: usize,
     pub(crate) backlog: usize,
@@ -60,13 +60,14 @@ impl Settings {
 
 type Run<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
-/// A backend with its yardstick, erased.
+/// A backend with its yardstick, type-erased.
 pub(crate) struct Backend {
     pub(crate) name: &'static str,
-    /// The version of the server, if one is told.
+    /// The version of the server, if it reports one.
     pub(crate) server: for<'a> fn(&'a Settings) -> Run<'a, Option<String>>,
     pub(crate) compare: for<'a> fn(Scenario, &'a Settings) -> Run<'a, Report>,
-    /// What the pushing process of [`Scenario::LatencyAcross`] does: to this URL, by hand or not.
+    /// Runs the pushing process of [`Scenario::LatencyAcross`]: pushes to this URL, with the hand-written
+    /// client or not.
     pub(crate) push_stamped: for<'a> fn(&'a str, bool, &'a Settings) -> Run<'a, ()>,
 }
 
@@ -172,7 +173,7 @@ async fn latency<C: Client, Y: Yardstick>(
     Ok(latencies)
 }
 
-/// How the pushing process is started; read back by `main`.
+/// Returns the arguments for the pushing process; `main` reads them back.
 fn child_arguments<Y: Yardstick>(url: &str, size: Size, by_hand: bool) -> Vec<String> {
     let messages = format!("--messages={}", size.messages);
     let payload = format!("--payload={}", size.payload_bytes);
@@ -269,13 +270,13 @@ async fn drained<Y: Yardstick>(added: Option<Added>, settings: &Settings, size: 
     Ok(rate)
 }
 
-/// Runs a scenario where an application's tasks run too. On the thread that blocks on the runtime, every wake-up would be a
-/// switch between threads.
+/// Runs a scenario where an application's tasks run too. On the thread that blocks on the runtime, every
+/// wake-up would be a switch between threads.
 async fn on_a_worker<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     tokio::spawn(work).await?
 }
 
-/// A client connected to a place of its own, which goes with it.
+/// A client connected to its own place, which is removed with it.
 struct Opened<C> {
     client: C,
     url: String,
@@ -295,8 +296,8 @@ impl<C: Client> Opened<C> {
     }
 }
 
-/// Rounds of both sides in turns, each first in every other one, so that neither always profits from what the other has
-/// warmed up or suffers from what it left to be flushed.
+/// Runs rounds of both sides in turns. Each side goes first in every other round, so that neither always
+/// profits from what the other has warmed up, or suffers from what it left to be flushed.
 async fn alternate<T>(
     rounds: usize,
     mut ours: impl AsyncFnMut() -> Result<T>,

@@ -1,4 +1,4 @@
-//! What a figure was measured on, as the machine itself tells it, so that nobody types it by hand.
+//! What a figure was measured on, as the machine itself reports it, so that nobody has to type it.
 
 use std::fs;
 use std::thread;
@@ -6,26 +6,27 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// Stands with each figure: lines of several runs can be put together and still say what they are of.
+/// Printed with each figure, so that lines of several runs can be combined and still say where they come
+/// from.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Environment {
     /// The day, in UTC.
     date: String,
     processor: Option<String>,
-    /// As many as this program may use.
+    /// The number of cores that this program may use.
     cores: Option<usize>,
     memory_mib: Option<u64>,
     system: String,
     /// The compiler.
     rust: &'static str,
-    /// Figures of a program that is not optimized say nothing.
+    /// Figures of an unoptimized program are worth nothing.
     optimized: bool,
     /// The version of the server, or of the library in its place.
     server: Option<String>,
 }
 
 impl Environment {
-    /// This machine, today, with a server of this version.
+    /// Returns this machine, today, with a server of this version.
     pub(crate) fn here(server: Option<String>) -> Self {
         let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         Self {
@@ -41,7 +42,7 @@ impl Environment {
     }
 }
 
-/// Such as `Debian GNU/Linux 12 (bookworm), Linux 6.1.0`.
+/// Returns a text such as `Debian GNU/Linux 12 (bookworm), Linux 6.1.0`.
 fn system() -> String {
     let name = value_in("/etc/os-release", "PRETTY_NAME", '=').map(|name| name.trim_matches('"').to_owned());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
@@ -55,7 +56,7 @@ fn memory_mib() -> Option<u64> {
     total.strip_suffix("kB")?.trim().parse().ok().map(|kib: u64| kib / 1024)
 }
 
-/// What stands behind the name in the first line of the file that begins with it.
+/// Returns the value in the first line of the file that begins with the name.
 fn value_in(file: &str, name: &str, separator: char) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let mut pairs = text.lines().filter_map(|line| line.split_once(separator));

@@ -28,7 +28,7 @@ use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
 
-/// The scenario or backend name that stands for each of them.
+/// The scenario or backend name that stands for all of them.
 const ALL: &str = "all";
 /// The name that stands for `drain` with each of its windows.
 const DRAIN: &str = "drain";
@@ -73,7 +73,7 @@ struct Arguments {
     by_hand: bool,
 }
 
-/// Whatever is not among these is refused with a list of them.
+/// Refuses any name that is not among these, with a list of them.
 fn names(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
     PossibleValuesParser::new(names.chain([ALL]))
 }
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything that was measured was verified too.
+/// Returns whether everything that was measured was also verified.
 fn run(arguments: &Arguments) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let settings = settings(arguments)?;
@@ -105,7 +105,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         runtime.block_on(async {
             tokio::select! {
                 printed = ended::print(name, &settings, arguments.json) => printed,
-                // So that the store goes too.
+                // So that the store is removed too.
                 _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
             }
         })?;
@@ -127,7 +127,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
                 let report = scenario.runtime()?.block_on(async {
                     tokio::select! {
                         report = report_of(backend, scenario, &settings) => Ok(report),
-                        // Ended in an orderly way, so that the scratch directory goes too.
+                        // The program ends in an orderly way, so that the scratch directory is removed too.
                         _ = tokio::signal::ctrl_c() => Err("interrupted"),
                     }
                 })?;

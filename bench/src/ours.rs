@@ -19,7 +19,7 @@ const MAX_HELD: usize = 1 << 20;
 pub(crate) struct Ours(Queue);
 
 impl Ours {
-    /// As the server tells it.
+    /// Returns the version that the server reports.
     pub(crate) async fn server_version(&self) -> Result<Option<String>> {
         Ok(self.0.check().await?.server_version)
     }
@@ -99,11 +99,11 @@ impl Client for Ours {
     }
 }
 
-/// How many messages the queue holds, in whatever state.
+/// Returns how many messages the queue holds, in whatever state.
 pub(crate) async fn left_in(queue: &Queue) -> Result<u64> {
     let counts = queue.counts(PARTITION).await?;
     let ready = counts.ready.ok_or("the backend does not count its messages")?;
-    // Of those that wait each backend tells; of the others not every one.
+    // Every backend counts the waiting ones, but not every one the others.
     Ok(ready + counts.delayed.unwrap_or_default() + counts.leased.unwrap_or_default())
 }
 

@@ -17,18 +17,19 @@ pub(crate) struct Report {
     /// Messages per second, the median of the rounds.
     ours_per_s: Option<f64>,
     handwritten_per_s: Option<f64>,
-    /// Above 1: ours is faster. Of `backlog` and `in-flight`: our rate on the deep queue by our rate on the empty one. Of `drain-ledger` and
-    /// `drain-controlled`: our rate with it by our rate without.
+    /// Above 1: ours is faster. For `backlog` and `in-flight`: our rate on the deep queue divided by our rate
+    /// on the empty one. For `drain-ledger` and `drain-controlled`: our rate with it divided by our rate
+    /// without.
     ratio: Option<f64>,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
-    /// Every message was accounted for; `null` if the scenario was skipped.
+    /// Whether every message was accounted for; `null` if the scenario was skipped.
     verified: Option<bool>,
     handwritten_p50_ms: Option<f64>,
     handwritten_p99_ms: Option<f64>,
-    /// Of `backlog` and `in-flight`: our rate on the empty queue.
+    /// For `backlog` and `in-flight`: our rate on the empty queue.
     empty_per_s: Option<f64>,
-    /// Of `drain-ledger` and `drain-controlled`: our rate without.
+    /// For `drain-ledger` and `drain-controlled`: our rate without.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +37,7 @@ pub(crate) struct Report {
     /// What keeps the ledger, if that is not the backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<String>,
-    /// Of `idle`: percent of one core.
+    /// For `idle`: percent of one core.
     ours_cpu_percent: Option<f64>,
     handwritten_cpu_percent: Option<f64>,
     rounds: usize,
@@ -119,7 +120,7 @@ impl Report {
         self
     }
 
-    /// Verified, or rightly skipped.
+    /// Returns whether the scenario was verified, or rightly skipped.
     pub(crate) fn is_fine(&self) -> bool {
         self.verified != Some(false)
     }
@@ -181,7 +182,7 @@ fn whole(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// The middle value; of an even number of values the lower of the two in the middle.
+/// Returns the middle value; of an even number of values, the lower of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -194,7 +195,7 @@ fn min_max(values: &[f64]) -> Option<(f64, f64)> {
     Some((min, max))
 }
 
-/// The least value that `percent` of all do not exceed (the nearest rank).
+/// Returns the smallest value that at least `percent` of all values do not exceed (the nearest rank).
 pub(crate) fn percentile_ms(values: &[Duration], percent: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

@@ -16,16 +16,16 @@ pub(crate) enum Scenario {
     Cycle,
     /// 64 tasks settle held messages one at a time.
     SettleConcurrent,
-    /// One task settles batches of 100, each with a message that follows it in the same queue.
+    /// One task settles batches of 100, each message with a successor in the same queue.
     SettleThen,
-    /// One puller that holds at most 64 messages feeds 64 handlers that settle one at a time, all of them in one task of a runtime
-    /// with one thread.
+    /// One puller that holds at most 64 messages feeds 64 handlers that settle one at a time, all of them in
+    /// one task of a single-threaded runtime.
     Drain64,
     /// The same, holding at most 512.
     Drain512,
-    /// As the first, but each handler is a task, and the runtime has a thread for each core.
+    /// Like `Drain64`, but each handler is a task, and the runtime has a thread for each core.
     DrainTasks,
-    /// `cycle` with payloads of 100 bytes, whatever the command line says of them.
+    /// `cycle` with payloads of 100 bytes, whatever payload the command line asks for.
     Payload100,
     /// The same with 1000.
     Payload1000,
@@ -33,19 +33,19 @@ pub(crate) enum Scenario {
     Payload4000,
     /// The same with 16,000.
     Payload16000,
-    /// Time from push to handler start, one process.
+    /// Time from push to handler start, in one process.
     Latency,
-    /// Time from push to handler start, the pusher in another process.
+    /// Time from push to handler start, with the pusher in another process.
     LatencyAcross,
-    /// `latency` after seconds in which nothing came: longer than any poller's longest pause.
+    /// `latency` after seconds without a message: longer than any poller's longest pause.
     FirstAfterIdle,
     /// CPU share of four waiting consumers.
     Idle,
-    /// The rate of `cycle` behind a large backlog, relative to none.
+    /// The rate of `cycle` behind a large backlog, relative to that without one.
     Backlog,
-    /// The rate of `cycle` beside many held messages, relative to none.
+    /// The rate of `cycle` beside many held messages, relative to that without them.
     InFlight,
-    /// A worker drains a queue that keeps the ends of tasks, relative to one that does not.
+    /// A worker drains a queue that keeps the ends of tasks, relative to one that does not keep them.
     DrainLedger,
     /// A worker that is in the registry and obeys a cap drains a queue, relative to one that is on its own.
     DrainControlled,
@@ -78,7 +78,7 @@ impl Scenario {
         Self::DrainControlled,
     ];
 
-    /// A runtime of its own kind for both sides.
+    /// Returns a new runtime, of the same kind for both sides.
     pub(crate) fn runtime(self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Self::Drain64 | Self::Drain512 => runtime::Builder::new_current_thread(),
@@ -87,12 +87,12 @@ impl Scenario {
         builder.enable_all().build()
     }
 
-    /// Whether it is one of those that compare how a queue is drained.
+    /// Returns whether the scenario is one of those that compare how a queue is drained.
     pub(crate) const fn is_drain(self) -> bool {
         matches!(self, Self::Drain64 | Self::Drain512 | Self::DrainTasks)
     }
 
-    /// How large its payloads are, where that is what it is about.
+    /// Returns how large its payloads are, if the scenario is about that.
     pub(crate) const fn payload_bytes(self) -> Option<usize> {
         match self {
             Self::Payload100 => Some(100),
@@ -103,7 +103,7 @@ impl Scenario {
         }
     }
 
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::PushOne => "push-one",

@@ -1,4 +1,4 @@
-//! Directories for databases, on a real disk, gone at the end.
+//! Directories for databases, on a real disk, removed at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::client::Result;
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
-    /// A new directory in `parent`, or beside this program.
+    /// Creates a directory in `parent`, or beside this program.
     pub(crate) fn new(parent: Option<&Path>) -> Result<Self> {
         let parent = match parent {
             Some(parent) => parent.to_owned(),
@@ -27,13 +27,13 @@ impl Scratch {
         Ok(Self(TempDir::with_prefix_in("anyqueue-bench-", parent)?))
     }
 
-    /// A new directory that is removed when it is dropped.
+    /// Creates a directory that is removed when it is dropped.
     pub(crate) fn directory(&self) -> Result<TempDir> {
         Ok(TempDir::new_in(&self.0)?)
     }
 }
 
-/// Flushing to a file system in memory costs nothing, so that it measures nothing.
+/// Flushing to a file system in memory costs nothing, so a measurement there means nothing.
 #[cfg(target_os = "linux")]
 fn is_in_memory(directory: &Path) -> Result<bool> {
     const TMPFS: u64 = 0x0102_1994; // see `man 2 statfs`

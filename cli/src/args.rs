@@ -1,4 +1,4 @@
-//! The arguments that all commands share, and which commands there are.
+//! The arguments that all commands share, and the list of commands.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 

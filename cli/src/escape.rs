@@ -1,9 +1,11 @@
-//! Untrusted text on a terminal: what could control the terminal or deceive its reader is escaped.
+//! Untrusted text on a terminal: characters that could control the terminal or deceive its reader are
+//! escaped.
 
 use std::fmt::Write as _;
 
-/// What a terminal obeys, or what makes text look like other text: control characters, marks that change the direction of writing,
-/// invisible characters, and separators of lines and paragraphs beyond ASCII.
+/// Whether a terminal obeys this character, or it can make text look like other text: control characters,
+/// marks that change the direction of writing, invisible characters, and line and paragraph separators beyond
+/// ASCII.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -24,7 +26,7 @@ pub(crate) fn printable(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// The text with its lines, and such characters escaped.
+/// The text with its lines kept, and such characters escaped.
 pub(crate) fn harmless(text: &str) -> String {
     escaped(text, |c| c == '\n' || c == '\t')
 }

@@ -20,15 +20,16 @@ pub(crate) enum Failure {
     Failed(String),
     /// 2: the command line is wrong; nothing was done.
     Usage(String),
-    /// 3: a check found something wrong, or what was waited for ended otherwise, and that has been printed.
+    /// 3: a check found something wrong, or the task that was waited for did not succeed; this has been
+    /// printed already.
     Wrong,
     /// 4: nothing was found.
     Nothing,
-    /// 5: what was waited for has not come in time.
+    /// 5: the task that was waited for has not ended in time.
     Late,
-    /// 6: it ended in order, and is to be started anew.
+    /// 6: the worker ended in order, and is to be started again.
     Again,
-    /// 1, silently: the reader of the output is gone. For commands that only read that is an end like others.
+    /// 1, silently: the reader of the output is gone. For commands that only read, this is a normal end.
     Unread,
 }
 
@@ -54,7 +55,7 @@ impl Failure {
     }
 }
 
-/// Prints what the argument parser says. The arguments that it repeats may be URLs with passwords.
+/// Prints the message of the argument parser. The arguments that it repeats may be URLs with passwords.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     let text = harmless(&error.render().to_string());
     if error.use_stderr() {
@@ -65,7 +66,8 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     or_read_enough(written).map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
 
-/// How a command ends that only reads: a reader that has gone, such as `head`, has read what it wanted.
+/// Ends a command that only reads: if the reader of its output is gone, such as `head`, it has read what it
+/// wanted.
 pub(crate) fn or_read_enough(end: Result) -> Result {
     match end {
         Err(Failure::Unread) => Ok(()),
@@ -86,7 +88,7 @@ impl From<anyqueue::Error> for Failure {
     }
 }
 
-/// The error and its causes, as far as these say something new.
+/// The error and those of its causes that say something new.
 pub(crate) fn with_causes(error: &anyqueue::Error) -> String {
     and_causes(error.to_string(), error)
 }
@@ -117,7 +119,8 @@ fn and_causes(mut text: String, error: &anyqueue::Error) -> String {
     text
 }
 
-/// The part of a cause that the text does not have. Layers repeat each other: "redis: refused: why" below "redis open: refused".
+/// The part of a cause that the text does not contain. Layers repeat each other: "redis: refused: why" below
+/// "redis open: refused".
 fn beyond<'a>(text: &str, cause: &'a str) -> Option<&'a str> {
     if text.contains(cause) {
         return None;

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// The fields for pushing a message, then those that describe one that was found; the latter are ignored when read.
+/// The fields for pushing a message, followed by those that describe a message that was found; the latter are
+/// ignored when a line is read.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Line {
@@ -17,7 +18,7 @@ pub(crate) struct Line {
     /// The payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
-    /// The payload otherwise.
+    /// The payload in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
     #[serde(skip_serializing_if = "Headers::is_empty")]
@@ -28,16 +29,16 @@ pub(crate) struct Line {
     session_id: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
     priority: u8,
-    /// As `30s`.
+    /// A duration, such as `30s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     delay: Option<String>,
-    /// A time of day, RFC 3339 in UTC; instead of `delay`.
+    /// A point in time, RFC 3339 in UTC; instead of `delay`.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_before: Option<String>,
-    /// As `1h`.
+    /// A duration, such as `1h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     urgent_after: Option<String>,
-    /// As `1h`.
+    /// A duration, such as `1h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,7 @@ pub(crate) struct Line {
     on_duplicate: Option<OnDuplicate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_retries: Option<u32>,
-    /// As `10m`.
+    /// A duration, such as `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_duration: Option<String>,
 
@@ -143,13 +144,14 @@ impl Line {
         }
     }
 
-    /// How long ago it was pushed, if the backend knows.
+    /// Adds how long ago the message was pushed, if the backend knows.
     pub(crate) fn aged(mut self, age: Duration) -> Self {
         self.age_ms = (!age.is_zero()).then(|| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// The message to push. Headers of anyqueue's own are left out: they describe an earlier life of the message.
+    /// The message to push. Headers of anyqueue itself are left out: they describe an earlier life of the
+    /// message.
     pub(crate) fn into_message(self) -> Result<MessageData, String> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(text), None) => text.into_bytes(),
@@ -188,7 +190,7 @@ impl Line {
     }
 }
 
-/// The message of serde, without "at line 1": it has only seen one line.
+/// The message of serde, without "at line 1": it has seen only one line.
 fn without_place(text: &str) -> String {
     let text = text.split(" at line ").next().unwrap_or(text);
     text.replace("expected u8", "expected a whole number up to 255")

@@ -1,4 +1,4 @@
-//! Reading lines in batches, without waiting for a batch to fill.
+//! Reads lines in batches, without waiting for a batch to fill.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 /// The most lines in a batch.
 const BATCH_LINES: usize = 1000;
-/// A batch of this many bytes is full.
+/// A batch with this many bytes is full.
 const BATCH_BYTES: usize = 4 << 20;
 /// The longest line.
 const LINE_BYTES: usize = 64 << 20;
@@ -17,7 +17,7 @@ const WAITING: usize = 2;
 /// A line without its line ending, and its number from 1.
 pub(crate) type Numbered = (u64, Result<Vec<u8>, TooLong>);
 
-/// Lines that have arrived, or the error that ended reading.
+/// Lines that have arrived, or the error that ended the reading.
 pub(crate) type Batch = Result<Vec<Numbered>, Unread>;
 
 /// A line was too long, and skipped.
@@ -40,8 +40,8 @@ pub(crate) struct Unread {
     pub(crate) error: io::Error,
 }
 
-/// Reads lines on a thread of its own. A batch is what has arrived, so that lines of a slow writer do not wait for more. Empty lines are
-/// skipped. An error comes last.
+/// Reads lines on a thread of its own. A batch contains what has arrived, so that the lines of a slow writer
+/// do not wait for more. Empty lines are skipped. An error comes last.
 pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<Batch> {
     let (give, take) = mpsc::channel(WAITING);
     // Not a task: reading a terminal or pipe cannot be interrupted, and must not delay the end of the program.
@@ -66,7 +66,8 @@ pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<Batc
     take
 }
 
-/// What has arrived, at least one line, or nothing at the end; and whether reading succeeded.
+/// Returns what has arrived, which is at least one line, or nothing at the end; and whether reading
+/// succeeded.
 fn batch<R: Read>(reader: &mut BufReader<R>, number: &mut u64) -> (Vec<Numbered>, io::Result<()>) {
     let mut lines = Vec::new();
     let mut bytes = 0;
@@ -111,7 +112,7 @@ fn line<R: Read>(reader: &mut BufReader<R>) -> io::Result<Option<Result<Vec<u8>,
 mod tests {
     use super::*;
 
-    /// All lines, and the error at their end.
+    /// All lines, and the error after them.
     fn all(source: impl Read) -> (Vec<Numbered>, Option<io::Error>) {
         let mut reader = BufReader::new(source);
         let (mut number, mut all) = (0, Vec::new());
@@ -129,7 +130,7 @@ mod tests {
         (number, Ok(line.to_vec()))
     }
 
-    /// Fails as a broken disk does.
+    /// Fails like a broken disk.
     struct Broken;
 
     impl Read for Broken {

@@ -35,7 +35,8 @@ fn main() -> ExitCode {
         Err(error) => return Failure::from(error).report(),
     };
     let end = runtime.block_on(cli.run());
-    // Still running are background tasks of closed queues, and reads of standard input that nothing can interrupt.
+    // Background tasks of closed queues, and reads of standard input that cannot be interrupted, may still be
+    // running.
     runtime.shutdown_background();
     end.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

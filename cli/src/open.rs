@@ -1,4 +1,4 @@
-//! Opening a queue by URL.
+//! Opens a queue by URL.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) async fn storage(url: &str, create: Create) -> anyqueue::Result<Arc<d
     }
 }
 
-/// Whether the cause can be another server than the one that is expected, or none.
+/// Whether the cause can be that there is another server than the expected one, or none.
 fn is_of_server(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -43,7 +43,8 @@ pub(crate) async fn queue(url: &str, create: Create) -> Result<Queue> {
     queue_with(url, None, create, PartitionOptions::default(), None).await
 }
 
-/// The same with options for its partitions, a ledger beside it if that has a URL, and ends kept if they are to be.
+/// The same with options for its partitions, a ledger in another storage if that has a URL, and ends that are
+/// kept if `keep` is set.
 pub(crate) async fn queue_with(
     url: &str,
     ledger_url: Option<&str>,
@@ -80,7 +81,7 @@ pub(crate) fn without_creation(url: &str) -> String {
     }
 }
 
-/// Whether the URL is well-formed and its file does not exist.
+/// Whether the URL is well-formed, but its file does not exist.
 pub(crate) fn is_missing(url: &str) -> bool {
     let Some(backend) = backend(url).filter(|backend| backend.name == "sqlite") else { return false };
     let options = url.split_once('?').map_or("", |(_, options)| options);

@@ -9,7 +9,7 @@ use crate::escape::{harmless_bytes, harmless_json, printable};
 use crate::failure::Result;
 use crate::say::say;
 
-/// Where a command's results go. Standard output is theirs; everything else goes to standard error.
+/// Where a command's output goes: results to standard output, everything else to standard error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// One JSON object on each line instead of tables.
@@ -39,7 +39,7 @@ impl Output {
         Ok(())
     }
 
-    /// Bytes as they are, without a newline: unchanged for programs, escaped on a terminal.
+    /// Writes bytes exactly, without a newline; on a terminal they are escaped.
     pub(crate) fn exact(self, bytes: &[u8]) -> Result {
         let mut out = io::stdout().lock();
         if out.is_terminal() {
@@ -81,7 +81,7 @@ impl Output {
     }
 }
 
-/// A table for people: columns as wide as their longest cell, numbers to the right.
+/// A table for people: columns as wide as their longest cell, numbers aligned to the right.
 #[derive(Debug)]
 pub(crate) struct Table {
     header: Vec<&'static str>,
@@ -93,7 +93,7 @@ impl Table {
         Self { header: header.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row. What could disturb a terminal is escaped.
+    /// Adds a row. Characters that could disturb a terminal are escaped.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
@@ -140,7 +140,7 @@ pub(crate) fn preview(bytes: &[u8], longest: usize) -> String {
     printable(&shown)
 }
 
-/// A count that a backend may not know.
+/// A count, or `?` if the backend does not know it.
 pub(crate) fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }

@@ -1,4 +1,4 @@
-//! How far a long command has come: a bar on a terminal, lines of JSON for programs.
+//! The progress of a long command: a bar on a terminal, lines of JSON for programs.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::output::Output;
 
-/// Between two lines for programs.
+/// The time between two lines for programs.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// One line for programs.
@@ -17,13 +17,13 @@ struct Line {
     /// What is counted.
     progress: &'static str,
     done: u64,
-    /// `None` where it is not known how many there are.
+    /// `None` if the total is unknown.
     total: Option<u64>,
 }
 
 impl Output {
-    /// A counter on standard error: a bar on a terminal, with `--json` an object every two seconds, nothing with `--quiet`. It
-    /// lasts until it is finished.
+    /// A counter on standard error: a bar on a terminal, an object every two seconds with `--json`, nothing
+    /// with `--quiet`. It lasts until it is finished.
     pub(crate) fn progress(self, what: &'static str, total: Option<u64>) -> ProgressBar {
         let hidden = self.quiet || self.json || !io::stderr().is_terminal();
         let target =

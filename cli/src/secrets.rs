@@ -1,14 +1,14 @@
-//! Passwords in URLs are never shown.
+//! Hides passwords in URLs: they are never shown.
 
 use std::borrow::Cow;
 
 /// What ends a word in running text.
 const ENDS: [char; 6] = [' ', '\t', '\n', '\'', '"', '>'];
-/// Options of URLs whose values are secret.
+/// URL options whose values are secret.
 const OPTIONS: [&str; 4] = ["password=", "passwd=", "secret=", "token="];
 
-/// The text with every password replaced that can be recognised by its place. A URL that was cut off before its `@` loses everything
-/// after the user. In doubt, too much is hidden.
+/// Replaces every password that can be recognised by its place. A URL that was cut off before its `@` loses
+/// everything after the user. When in doubt, too much is hidden.
 pub(crate) fn hide(text: &str) -> Cow<'_, str> {
     if !text.contains([':', '=']) {
         return Cow::Borrowed(text);
@@ -22,8 +22,8 @@ pub(crate) fn hide(text: &str) -> Cow<'_, str> {
     OPTIONS.iter().fold(shown, |shown, option| without_value(&shown, option)).into()
 }
 
-/// What follows `://`, up to the next: `user:password@host/path` and more text. The last `@` counts: passwords may hold anything that
-/// is not escaped, also what else ends a word.
+/// Hides the password in what follows `://`, up to the next one: `user:password@host/path` and more text. The
+/// last `@` counts: a password may contain any unescaped character, even those that otherwise end a word.
 fn without_password(after: &str) -> String {
     if let Some((user_info, rest)) = after.rsplit_once('@') {
         return match user_info.split_once(':') {
@@ -38,7 +38,7 @@ fn without_password(after: &str) -> String {
     }
 }
 
-/// The same for words like `scheme:user:password@host`, whose slashes were forgotten.
+/// The same for words like `scheme:user:password@host`, where the slashes were forgotten.
 fn without_bare(text: &str) -> String {
     let hidden = |word: &str| match word.rsplit_once('@') {
         Some((before, host)) if before.contains(':') => {
@@ -49,7 +49,7 @@ fn without_bare(text: &str) -> String {
     text.split_inclusive(ENDS).map(hidden).collect()
 }
 
-/// The text with what follows each `option` replaced, whatever its case.
+/// Replaces the value that follows each `option`, in whatever case the option is written.
 fn without_value(text: &str, option: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

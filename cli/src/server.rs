@@ -1,4 +1,5 @@
-//! Which kind of server is behind an address: asked once a backend could not be opened, for whoever mixed up ports or schemes.
+//! Finds out which kind of server is behind an address: used after a backend could not be opened, for users
+//! who mixed up ports or schemes.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 /// How long connecting, and each reply, may take: a hint is not worth a long wait.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Redis replies to it, RabbitMQ and web servers refuse it in words of their own, PostgreSQL hangs up.
+/// Redis replies to it, RabbitMQ and web servers refuse it in their own words, PostgreSQL hangs up.
 const PING: &[u8] = b"PING\r\n\r\n";
 /// PostgreSQL's `SSLRequest`, to which it replies with one byte.
 const SSL_REQUEST: &[u8] = &[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
@@ -22,12 +23,12 @@ enum Server {
     Postgres,
     RabbitMq,
     Web,
-    /// Whatever it is, it speaks TLS.
+    /// An unknown server that speaks TLS.
     Tls,
 }
 
 impl Server {
-    /// What to say of it to whoever expected `scheme`. Nothing if it is what that scheme is for.
+    /// What to tell a user who expected a server of `scheme`; `None` if this is such a server.
     fn advice(self, scheme: &str) -> Option<&'static str> {
         match (self, scheme) {
             (Self::Redis, "redis" | "redis-cluster" | "redis-sentinel")
@@ -49,7 +50,7 @@ impl Server {
     }
 }
 
-/// What is wrong with the address of the URL, as far as a look from outside shows it.
+/// What is wrong with the address of the URL, if that can be seen from outside.
 pub(crate) async fn hint(url: &str) -> Option<String> {
     let url = StorageUrl::parse(url).ok()?;
     let port = url.url().port().or_else(|| usual_port(url.scheme()))?;
@@ -62,7 +63,7 @@ pub(crate) async fn hint(url: &str) -> Option<String> {
     Some(format!("port {port} of {host}: {found}"))
 }
 
-/// The port that the backend's client takes where the URL names none.
+/// The port that the backend's client uses if the URL names none.
 fn usual_port(scheme: &str) -> Option<u16> {
     match scheme {
         "postgres" | "postgresql" => Some(5432),
@@ -94,14 +95,14 @@ fn of_ping(reply: &[u8]) -> Option<Server> {
     } else if begins(b"HTTP/") {
         Some(Server::Web)
     } else if begins(&[0x15, 0x03]) {
-        // The record of a TLS alert.
+        // This is how the record of a TLS alert begins.
         Some(Server::Tls)
     } else {
         None
     }
 }
 
-/// The beginning of what is said to this; nothing if there is silence.
+/// The beginning of the reply to this request; empty if there is none.
 async fn reply(mut stream: TcpStream, request: &[u8]) -> Vec<u8> {
     let mut reply = vec![0; 16];
     let exchange = async {

@@ -12,10 +12,11 @@ pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
 /// The environment variable that holds the URL of the ledger if none is given.
 pub(crate) const LEDGER_VARIABLE: &str = "ANYQUEUE_LEDGER_URL";
 
-/// The environment variable that tells a worker that it is supervised, and what it is called. Not for its commands.
+/// The environment variable that tells a worker that it is supervised, and its name. The worker's own
+/// commands do not get it.
 pub(crate) const SUPERVISED_VARIABLE: &str = "ANYQUEUE_SUPERVISED_AS";
 
-/// Comes before the name of a variable that holds a URL.
+/// The prefix of the name of a variable that holds a URL.
 const VARIABLE_PREFIX: &str = "env:";
 
 /// What commands share.
@@ -26,7 +27,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// With the common URLs, if they were given.
+    /// Creates a session with the common URLs, if they were given.
     pub(crate) fn new(url: Option<String>, ledger_url: Option<String>, output: Output) -> Self {
         Self { url, ledger_url: ledger_url.filter(|url| !url.is_empty()), output }
     }
@@ -41,7 +42,7 @@ impl Session {
         self.queue_with(create, PartitionOptions::default(), None).await
     }
 
-    /// Where the ends of tasks are kept, if apart from the queues.
+    /// The URL of the ledger, if the ends of tasks are kept apart from the queues.
     pub(crate) fn ledger_url(&self) -> Option<&str> {
         self.ledger_url.as_deref()
     }
@@ -57,8 +58,8 @@ impl Session {
     }
 }
 
-/// Parses a URL, or the name of the variable that holds it: every user of the machine can read the arguments of a command, and a
-/// URL can hold a password.
+/// Parses a URL, or the name of the variable that holds it: every user of the machine can read the arguments
+/// of a command, and a URL can contain a password.
 pub(crate) fn url_argument(text: &str) -> Result<String, String> {
     let Some(name) = text.strip_prefix(VARIABLE_PREFIX) else { return Ok(text.to_owned()) };
     match std::env::var(name) {

@@ -3,10 +3,10 @@
 use anyqueue_worker::shutdown_signal;
 use tokio::sync::watch;
 
-/// Ends at the first SIGTERM or SIGINT, or when the terminal is closed.
+/// Completes at the first SIGTERM or SIGINT, or when the terminal is closed.
 ///
 /// # Errors
-/// If signals cannot be listened to.
+/// If signals cannot be received.
 pub(crate) async fn end_signal() -> anyqueue::Result<()> {
     tokio::select! { heard = shutdown_signal() => heard, () = hangup() => Ok(()) }
 }
@@ -24,7 +24,8 @@ pub(crate) fn stop_on_signal() -> watch::Receiver<bool> {
     take
 }
 
-/// Ends when the terminal is closed (SIGHUP), unless the command was started to outlive that, as with `nohup`.
+/// Completes when the terminal is closed (SIGHUP), unless the command was started to outlive that, as with
+/// `nohup`.
 #[cfg(target_os = "linux")]
 pub(crate) async fn hangup() {
     use tokio::signal::unix::{SignalKind, signal};

@@ -1,4 +1,4 @@
-//! What whoever asks may do: known to all that is done for a request, and nothing outside one.
+//! What the caller may do: available to all code that runs for a request, and to nothing outside one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use crate::noted;
 use crate::problem::{Answer, Problem};
 
 tokio::task_local! {
-    /// Set by the guard, before anything is read of a request. What is done without it may do nothing.
+    /// Set by the guard before anything of a request is read. Code that runs without it may do nothing.
     static CALLER: Arc<Access>;
 }
 
-/// Who asks.
+/// Who the caller is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     /// Anybody: there are no tokens.
     Anybody,
-    /// Somebody with a token that the service was started with.
+    /// A caller with a token that the service was started with.
     Fixed,
-    /// Somebody with a token of the store.
+    /// A caller with a token from the store.
     Token(TokenInfo),
 }
 
-/// Who asks, and what they may do.
+/// The caller, and what it may do.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) who: Who,
     rights: Rights,
-    /// What they showed instead of a token that it stands for.
+    /// The certificate that the caller showed in place of the token that it stands for.
     pub(crate) certificate: Option<Fingerprint>,
 }
 
@@ -59,7 +59,7 @@ impl Access {
         self.rights.covers_all()
     }
 
-    /// What tells those with one token from those with another.
+    /// The name that distinguishes callers with one token from those with another.
     pub(crate) fn name(&self) -> &str {
         match &self.who {
             Who::Anybody => "",
@@ -69,32 +69,32 @@ impl Access {
     }
 }
 
-/// Does something for somebody.
+/// Runs a future on behalf of a caller.
 pub(crate) async fn scope<T>(access: Arc<Access>, done: impl Future<Output = T>) -> T {
     CALLER.scope(access, done).await
 }
 
-/// Who asks; nobody outside a request.
+/// The current caller; `None` outside a request.
 pub(crate) fn caller() -> Option<Arc<Access>> {
     CALLER.try_with(Arc::clone).ok()
 }
 
-/// Whether a queue may be touched.
+/// Whether the caller may touch this queue.
 pub(crate) fn covers(partition: &str) -> bool {
     CALLER.try_with(|access| access.covers(partition)).unwrap_or(false)
 }
 
-/// Whether all queues may be touched.
+/// Whether the caller may touch all queues.
 pub(crate) fn covers_all() -> bool {
     CALLER.try_with(|access| access.covers_all()).unwrap_or(false)
 }
 
-/// Whether what messages hold may be seen.
+/// Whether the caller may see the contents of messages.
 pub(crate) fn sees_payloads() -> bool {
     CALLER.try_with(|access| access.has(Right::Payloads)).unwrap_or(false)
 }
 
-/// Refuses a queue that the token is not for.
+/// Refuses a queue that the token does not cover.
 pub(crate) fn check(partition: &str) -> Answer<()> {
     noted::queue(partition);
     if covers(partition) {
@@ -104,7 +104,7 @@ pub(crate) fn check(partition: &str) -> Answer<()> {
     }
 }
 
-/// Refuses to show what messages hold.
+/// Refuses to show the contents of messages.
 pub(crate) fn check_payloads() -> Answer<()> {
     if sees_payloads() { Ok(()) } else { Err(forbidden("this token lacks the right payloads")) }
 }

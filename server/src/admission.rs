@@ -1,4 +1,4 @@
-//! Workers that register over HTTP: how many, and under whose names.
+//! Registration of workers over HTTP: how many there may be, and under which names.
 
 use anyqueue_control::registry::{Admission, External, WorkerInfo};
 use axum::http::StatusCode;
@@ -7,7 +7,7 @@ use crate::access;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 
-/// Registers a worker, and returns the secret that shows that it is the one.
+/// Registers a worker, and returns the secret that proves that a later request comes from it.
 pub(crate) async fn admit(app: &App, worker: &External) -> Answer<String> {
     let (registry, name) = (app.registry()?, worker.name());
     app.places.take(name, worker.stays_for())?;
@@ -25,7 +25,7 @@ pub(crate) async fn admit(app: &App, worker: &External) -> Answer<String> {
     Err(refused)
 }
 
-/// Whether whoever asks could have registered this one, too.
+/// Whether the caller could have registered this worker too.
 fn is_ours(other: &WorkerInfo) -> bool {
     let are_covered = || other.partitions.iter().all(|name| access::covers(name));
     access::covers_all() || (!other.partitions.is_empty() && are_covered())
@@ -41,7 +41,7 @@ fn taken(other: &WorkerInfo) -> Problem {
     ))
 }
 
-/// Where it runs is not for everybody.
+/// Where the worker runs is not for everybody to see.
 fn concealed(name: &str) -> Problem {
     conflict(format!(
         "a worker that this token could not have registered has the name {name:?}: give this one another name or none"

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,15 +28,16 @@ use crate::seal::{Opened, Sealer};
 use crate::sessions::Sessions;
 use crate::trail::Trail;
 
-/// Headers beyond this many bytes are not sent along with a delivery: it stays with this instance.
+/// If the headers of a delivery exceed this many bytes, they are not sealed into it: it stays with this
+/// instance.
 const MAX_SEALED_HEADER_BYTES: usize = 8 << 10;
 
-/// For how long an answer of the backend about its health is passed on.
+/// How long an answer of the backend about its health is reused.
 const HEALTH_KEPT: Duration = Duration::from_secs(1);
-/// The longest that a question about its health takes.
+/// The longest that a health check may take.
 const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Shared by all requests of an instance.
+/// The state that all requests of an instance share.
 pub(crate) struct App {
     pub(crate) queue: Queue,
     pub(crate) desk: Desk,
@@ -52,23 +53,23 @@ pub(crate) struct App {
     pub(crate) sessions: Sessions,
     pub(crate) trail: Trail,
     pub(crate) retry: Retry,
-    /// Tells this instance from others.
+    /// Distinguishes this instance from others.
     pub(crate) instance: u64,
     /// A permit for each request that waits.
     pub(crate) polls: Arc<Semaphore>,
-    /// A permit for each action on many tasks.
+    /// A permit for each bulk action.
     pub(crate) bulk: Arc<Semaphore>,
-    /// A permit for each answer that counts ends.
+    /// A permit for each response that counts ends.
     pub(crate) series: Semaphore,
     pub(crate) read_only: bool,
     /// Whether it speaks TLS.
     pub(crate) encrypted: bool,
-    /// Whether other machines are served without TLS; known once it listens.
+    /// Whether other machines are served without TLS; set once the service listens.
     pub(crate) in_the_open: OnceLock<bool>,
-    /// Fires when the service is to end: waiting requests return.
+    /// Fires when the service is to end: waiting requests then return.
     pub(crate) ending: CancellationToken,
     pub(crate) metrics: Option<MetricsPage>,
-    /// What can be asked, as `/openapi.json` says it.
+    /// The description of the service, as served at `/openapi.json`.
     pub(crate) description: Bytes,
     pub(crate) health: Mutex<Option<(Instant, Result<String, String>)>>,
 }
@@ -77,7 +78,7 @@ pub(crate) struct App {
 pub(crate) type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl App {
-    /// Takes a delivery out of the queue's care, for a worker elsewhere.
+    /// Detaches a delivery from the queue, for a worker elsewhere; one that cannot be detached is kept here.
     pub(crate) fn hand_out(&self, delivery: Delivery) -> Held {
         let headers: usize = delivery.headers().iter().map(|(name, value)| name.len() + value.len()).sum();
         if headers > MAX_SEALED_HEADER_BYTES {
@@ -89,7 +90,7 @@ impl App {
         }
     }
 
-    /// What the worker gets, and brings back.
+    /// Seals a delivery: the text that the worker gets, and sends back.
     pub(crate) fn seal(&self, held: &Held) -> String {
         match held {
             Held::Detached(delivery) => self.sealer.seal(delivery),
@@ -97,7 +98,7 @@ impl App {
         }
     }
 
-    /// What a worker brings back, if it may work on its queue.
+    /// Opens a sealed delivery that a worker sends back, if the worker may work on its queue.
     pub(crate) fn open(&self, sealed: &str) -> Answer<Held> {
         match self.sealer.open(sealed) {
             Some(Opened::Detached(delivery)) => {
@@ -121,7 +122,7 @@ impl App {
         }
     }
 
-    /// Settles what a worker holds.
+    /// Settles a delivery that a worker holds.
     pub(crate) async fn settle(
         &self,
         held: &Held,
@@ -142,7 +143,7 @@ impl App {
         }
     }
 
-    /// Extends the leases of what a worker holds.
+    /// Extends the leases of deliveries that workers hold.
     pub(crate) async fn extend(&self, all: &[(&Held, Duration)]) -> Vec<anyqueue::Result<ExtendOutcome>> {
         let detached: Vec<(&DetachedDelivery, Duration)> = all
             .iter()
@@ -165,7 +166,7 @@ impl App {
         outcomes
     }
 
-    /// Gives back what nobody has received: no attempt has been made.
+    /// Gives back deliveries that nobody has received: this counts as no attempt.
     pub(crate) async fn give_back(&self, unreceived: Vec<Held>) {
         let all = unreceived.iter().map(|held| async move {
             if let Held::Pinned(pin) = held {
@@ -193,7 +194,7 @@ impl App {
         Ok(Registry::new(self.store()?.clone()))
     }
 
-    /// What manages the schedules.
+    /// The scheduler that manages the schedules.
     pub(crate) fn scheduler(&self) -> Answer<&Scheduler> {
         self.scheduler.as_ref().ok_or_else(|| {
             Problem::new(
@@ -204,7 +205,7 @@ impl App {
         })
     }
 
-    /// How the queues stand that whoever asks may see.
+    /// The state of the queues that the caller may see.
     pub(crate) async fn sample(&self) -> Arc<Sample> {
         let sample = self.sampler.fresh().await;
         match access::caller() {
@@ -213,7 +214,7 @@ impl App {
         }
     }
 
-    /// Refuses what changes something if the service only reads.
+    /// Refuses a request that changes something if the service is read-only.
     pub(crate) fn writable(&self) -> Answer<()> {
         if self.read_only {
             let text = "this service only reads: it was started so";
@@ -222,7 +223,7 @@ impl App {
         Ok(())
     }
 
-    /// Whether the backend can serve, as it said within the last second.
+    /// Whether the backend can serve, according to an answer that is at most a second old.
     pub(crate) async fn healthy(&self) -> Result<String, String> {
         let lock = || self.health.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, answer)) = &*lock()

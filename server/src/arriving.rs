@@ -1,4 +1,5 @@
-//! A managing request before its handler sees it: the queue that it names, and whether its body arrives.
+//! A managing request before its handler sees it: the queue that it names, and whether its body arrives
+//! completely.
 
 use std::io::ErrorKind::{InvalidData, InvalidInput};
 use std::pin::Pin;
@@ -14,10 +15,10 @@ use crate::noted::Notes;
 use crate::timely::is_late;
 use crate::trail::LEFT;
 
-/// What path and query call a queue.
+/// The name of the parameter, in path or query, that names a queue.
 const QUEUE: &str = "partition";
 
-/// Notes the queue that path or query name: the rest may never arrive.
+/// Notes the queue that the path or the query names: the rest may never arrive.
 pub(crate) async fn note_queue(parts: &mut Parts, notes: &Notes) {
     if let Ok(path) = RawPathParams::from_request_parts(parts, &()).await {
         path.iter().filter(|(name, _)| *name == QUEUE).for_each(|(_, queue)| notes.queue(queue));
@@ -27,7 +28,7 @@ pub(crate) async fn note_queue(parts: &mut Parts, notes: &Notes) {
     }
 }
 
-/// A body that may be cut: whoever sent it has left then, and hears of no answer.
+/// A body that may be cut off: then the sender has left, and receives no response.
 pub(crate) struct Arriving {
     body: Body,
     notes: Notes,
@@ -39,7 +40,7 @@ impl Arriving {
     }
 }
 
-/// Whether a body is wrong, rather than cut.
+/// Whether the body is malformed, rather than cut off.
 fn is_malformed(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.any(|error| {

@@ -1,4 +1,4 @@
-//! An answer that hands messages out: if it never left, they go back.
+//! A response that hands out messages: if it is never sent, they are given back.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::app::App;
 use crate::held::Held;
 
-/// Gives deliveries back unless it is told that they left.
+/// Gives deliveries back when it is dropped, unless they have left.
 pub(crate) struct GiveBack {
     app: Arc<App>,
     held: Vec<Held>,
@@ -40,14 +40,15 @@ impl Drop for GiveBack {
     }
 }
 
-/// The bytes of an answer. Once they are asked for they are on their way: a client that is gone by then says so with its next pull.
+/// The body of a response. Once its bytes are polled, they count as sent: if the client is gone by then, its
+/// next pull says so.
 pub(crate) struct HandOut {
     bytes: Option<Bytes>,
     give_back: GiveBack,
     sent: Option<Sent>,
 }
 
-/// Remembers what was sent, once it is.
+/// Called with the deliveries once they are sent.
 pub(crate) type Sent = Box<dyn FnOnce(Vec<Held>) + Send + Sync>;
 
 impl HandOut {

@@ -1,4 +1,4 @@
-//! Setting the service up, and running it.
+//! Configures the service, and runs it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -34,16 +34,16 @@ use crate::timely::Timely;
 use crate::tls::Tls;
 use crate::trail::Trail;
 
-/// The most actions on many tasks at once: each remembers up to 100,000 ids.
+/// The most bulk actions that run at once: each remembers up to 100,000 ids.
 const MAX_BULK: usize = 8;
-/// The most answers at once that count ends: each reads up to 20,000 rows of nearly a kilobyte.
+/// The most responses that count ends at once: each reads up to 20,000 rows of nearly a kilobyte.
 const MAX_SERIES: usize = 4;
-/// How long a slow client is waited for, unless something else is said.
+/// How long the service waits for a slow client by default.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Later times need not be representable.
+/// The upper limit of patience: times much further ahead may not be representable.
 const MOST_PATIENCE: Duration = Duration::from_hours(24);
 
-/// What the service is to be like; from [`Server::builder`].
+/// Configures a [`Server`]; created by [`Server::builder`].
 #[must_use = "it does nothing until it is built"]
 pub struct ServerBuilder {
     queue: Queue,
@@ -60,82 +60,88 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Where workers, and the key of what is handed out, are kept. By default with the queue, where its backend keeps such entries; without any, what was
-    /// handed out before a restart cannot be settled after it, and comes again at its lease's end.
+    /// Sets the store that holds the workers and the key that seals deliveries. Default: the queue's own, if
+    /// its backend has a control store. Without any store, deliveries that were handed out before a restart
+    /// cannot be settled after it; they are delivered again when their leases end.
     pub fn control(mut self, store: ControlStore) -> Self {
         self.control = Some(store);
         self
     }
 
-    /// The schedules that are shown and managed. By default those that are kept with the queue, where its backend keeps any. The service runs none: see [`Scheduler::run`].
+    /// Sets the scheduler whose schedules are shown and managed. Default: the schedules kept with the queue,
+    /// if its backend keeps any. The service does not run them: see [`Scheduler::run`].
     pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
         self.scheduler = Some(scheduler);
         self
     }
 
-    /// When a task is retried that a worker says has failed. Default: as [`Retry::default`].
+    /// Sets when a task is retried after a worker reports that it has failed. Default: [`Retry::default`].
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Adds a token that may do everything: with any, each request has to bring a token, `Authorization: Bearer …`. At least 16 bytes.
+    /// Adds a token with all rights, of at least 16 bytes. Once there is any token, each request must carry
+    /// one, as `Authorization: Bearer …`.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.tokens.push(token.into());
         self
     }
 
-    /// Speaks TLS, and nothing else. Where it [asks clients for certificates](Tls::with_client_authority), each request has to bring one that stands for a token,
-    /// or a token. Default: no.
+    /// Serves TLS only. If it [asks clients for certificates](Tls::with_client_authority), each request must
+    /// come with a token, or over a connection whose certificate stands for one. Default: no TLS.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Whether it may be reached from other machines without TLS, for instance behind a proxy that speaks it. Whoever is on the way can then read and change everything,
-    /// tokens too; each page says so. Default: no.
+    /// Sets whether the service may be reached from other machines without TLS, for instance behind a proxy
+    /// that handles TLS. Anyone on the network path can then read and change everything, tokens included;
+    /// each page shows a warning. Default: no.
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// Whether each request has to bring a token, also if there is none yet. Default: if there is any, of [`token`](Self::token) or in the
-    /// [control store](anyqueue_control::tokens).
+    /// Sets whether each request must carry a token even if no token exists yet. Default: only once there is
+    /// a token, from [`token`](Self::token) or in the [control store](anyqueue_control::tokens).
     pub fn require_tokens(mut self, require: bool) -> Self {
         self.requires_token = require;
         self
     }
 
-    /// The most connections at once; half as many requests can wait. Default: 1024.
+    /// Sets the most connections at once; half as many requests can wait. Default: 1024.
     pub fn max_connections(mut self, most: usize) -> Self {
         self.room.most = most;
         self
     }
 
-    /// How long a slow client is waited for: the body of a request may take so long, and a second more for each 64 KiB of it; and a client that reads nothing
-    /// of what is there for it is cut after so long. Default: 30 s, at most a day.
+    /// Sets how long the service waits for a slow client. The body of a request may take this long, plus a
+    /// second for each 64 KiB of it; and a client that reads nothing of what is being sent to it is
+    /// disconnected after this long. Default: 30 s; at most a day.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.room.patience = patience.min(MOST_PATIENCE);
         self
     }
 
-    /// Whether it refuses what changes anything. Default: no.
+    /// Sets whether the service refuses every request that changes something. Default: no.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// What `/metrics` shows: the process's measurements in the text format of Prometheus.
+    /// Sets what `/metrics` shows: the process's measurements in the text format of Prometheus.
     pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics = Some(Arc::new(render));
         self
     }
 
-    /// Checks it, and agrees with other instances on the key.
+    /// Checks the configuration, and agrees on the sealing key with the other instances.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token, room for fewer than two connections, no patience, or if tokens or certificates of clients are required where
-    /// none can be; else the control store's.
+    /// Returns [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a token that is too short, room for
+    /// fewer than two connections, no patience, or if tokens or client certificates are required where none
+    /// can exist. Otherwise returns the errors of the control store.
     pub async fn build(self) -> anyqueue::Result<Server> {
         if self.tokens.iter().any(|token| token.len() < MIN_TOKEN_BYTES) {
             let text = format!("a token is shorter than {MIN_TOKEN_BYTES} bytes: it could be guessed");
@@ -210,7 +216,7 @@ impl fmt::Debug for ServerBuilder {
     }
 }
 
-/// A queue over HTTP.
+/// A service that offers a queue over HTTP.
 pub struct Server {
     app: Arc<App>,
     room: Room,
@@ -219,7 +225,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A service over this queue.
+    /// Returns a builder for a service over this queue.
     pub fn builder(queue: Queue) -> ServerBuilder {
         ServerBuilder {
             queue,
@@ -236,14 +242,18 @@ impl Server {
         }
     }
 
-    /// Serves until `end` fires: then requests that wait return empty-handed, and what is under way may finish, for ten seconds. The queue is left open.
+    /// Serves until `end` fires. Then waiting requests return empty, and requests under way may finish within
+    /// ten seconds. The queue is left open.
     ///
     /// # Errors
-    /// On an address that other machines reach: [`Open`](ServerError::Open) without tokens, and [`Plain`](ServerError::Plain) without TLS, unless it may be
-    /// [`insecure`](ServerBuilder::insecure).
+    /// If the address can be reached from other machines, returns [`Open`](ServerError::Open) if no token is
+    /// required, and [`Plain`](ServerError::Plain) if there is no TLS and
+    /// [`insecure`](ServerBuilder::insecure) is not set. Returns [`Io`](ServerError::Io) if the listener's
+    /// address cannot be determined.
     ///
     /// # Cancellation
-    /// Dropped, it accepts no more connections; those that are open go on until they end.
+    /// If the future is dropped, the service accepts no more connections and waiting requests return; open
+    /// connections close when their requests under way have finished.
     pub async fn serve(self, listener: TcpListener, end: CancellationToken) -> Result<(), ServerError> {
         let address = listener.local_addr().map_err(ServerError::Io)?;
         let loopback = address.ip().is_loopback();
@@ -272,7 +282,7 @@ impl Server {
             }))
             .with_state(app.clone());
         let ending = app.ending.clone();
-        // Requests that wait and the sweeper end with the service, also if this future is dropped.
+        // Waiting requests and the sweeper end with the service, even if this future is dropped.
         let _ended = ending.clone().drop_guard();
         tokio::spawn(janitor::forget(app.clone()));
         tokio::spawn(janitor::watch(app.clone()));

@@ -1,7 +1,8 @@
-//! One action on many tasks: each that matches, once, as the client reads.
+//! One action on many tasks: on each that matches, once, at the pace at which the client reads.
 //!
-//! What is held in memory is a page of tasks, and the id of each that was dealt with: a task that changes meanwhile, also by the action itself, can turn up
-//! again among those that wait, are dead or have ended. Who moves back among those that were passed already is met in a second look.
+//! Memory holds one page of tasks, and the id of each task that was handled: a task that changes meanwhile,
+//! also through the action itself, can turn up again among the waiting, the dead or the ended tasks. A task
+//! that moves back among those that were already passed is found by a second scan.
 
 use std::collections::HashSet;
 
@@ -35,12 +36,12 @@ impl Action {
         }
     }
 
-    /// Whether it does anything with a task in any of these states, or in any state if none is named.
+    /// Whether the action does anything with a task in any of these states, or in any state if none is named.
     pub(crate) fn concerns_any(self, states: &[TaskState]) -> bool {
         states.is_empty() || states.iter().any(|state| self.concerns(*state))
     }
 
-    /// Whether it does anything with a task that stands so.
+    /// Whether the action does anything with a task in this state.
     fn concerns(self, state: TaskState) -> bool {
         match self {
             Self::Cancel => state.ended().is_none(),
@@ -65,7 +66,7 @@ pub(crate) struct BulkLine {
     detail: Option<String>,
 }
 
-/// The tasks that are left.
+/// The tasks that are still to be handled.
 pub(crate) struct Bulk {
     queue: Queue,
     partition: PartitionId,
@@ -80,7 +81,7 @@ pub(crate) struct Bulk {
 
 impl Bulk {
     /// # Errors
-    /// If the action does nothing with tasks in the states that are named, or the backend cannot find tasks.
+    /// If the action does nothing with tasks in the named states, or the backend cannot find tasks.
     pub(crate) fn new(
         queue: Queue,
         partition: PartitionId,
@@ -112,15 +113,15 @@ impl Bulk {
         })
     }
 
-    /// How many were dealt with.
+    /// How many tasks were handled.
     pub(crate) fn count(&self) -> usize {
         self.handled.len()
     }
 
-    /// What became of the next one.
+    /// Handles the next task, and returns what became of it.
     ///
     /// # Errors
-    /// The server's; then nobody knows of this one.
+    /// The server's; then the outcome of this task is unknown.
     pub(crate) async fn next(&mut self) -> Answer<Option<BulkLine>> {
         while self.left > 0 {
             let Some(task) = self.found.next().await else {
@@ -131,7 +132,7 @@ impl Bulk {
                 continue;
             };
             let task = task?;
-            // What failed and is no dead letter is gone.
+            // A failed task that is no dead letter is gone.
             if self.action != Action::Cancel && task.state == TaskState::Failed && !task.is_dead() {
                 continue;
             }
@@ -152,8 +153,8 @@ impl Bulk {
         Ok(BulkLine { id: task.id.to_string(), state: task.state.as_str(), outcome, detail })
     }
 
-    /// The page that it was found on may be old: it is looked at again.
-    // Exclusive, as the stream of tasks cannot be shared between threads.
+    /// The page that listed the task may be old: the task is read again first.
+    // `&mut self`, as the stream of tasks cannot be shared between threads.
     async fn act(&mut self, id: MessageId) -> Answer<&'static str> {
         if self.dry_run {
             return Ok("would");
@@ -178,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// More than a page.
+    /// More than fit on a page.
     const MANY: usize = 450;
 
     async fn queue() -> (Queue, PartitionId, Vec<MessageId>) {
@@ -222,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn who_dies_after_its_turn_is_not_dealt_with_again() {
         let (queue, p, all) = queue().await;
-        // Somebody holds one: it is met, and not deleted. Then it dies, and is met among the dead.
+        // Somebody holds one: it is found, and not deleted. Then it dies, and is found among the dead.
         let mut held = queue.pull("p").await.unwrap();
         let mut bulk = bulk(&queue, &p, TaskFilter::new(), Action::Delete);
         let mut outcomes = Vec::new();
@@ -241,7 +242,7 @@ mod tests {
         let dead = kill(&queue, 1).await;
         let mut bulk = bulk(&queue, &p, TaskFilter::new(), Action::Delete);
         let mut outcomes = vec![];
-        // The first pages of those that live are passed already.
+        // The first pages of live tasks are already passed.
         for _ in 0..MANY - 10 {
             outcomes.push(bulk.next().await.unwrap().unwrap());
         }
@@ -260,7 +261,7 @@ mod tests {
         let mut bulk = bulk(&queue, &p, failed, Action::Delete);
         let mut outcomes = vec![bulk.next().await.unwrap().unwrap()];
         let first: MessageId = outcomes[0].id.parse().unwrap();
-        // The rest is on its page already, and somebody puts it back.
+        // The rest is already on its page, and somebody puts it back.
         queue.dead_letters("p").unwrap().redrive().await.unwrap();
         outcomes.extend(rest(&mut bulk).await);
         let said: Vec<_> = outcomes.iter().map(|outcome| outcome.outcome.as_str()).collect();
@@ -277,7 +278,7 @@ mod tests {
         dead.sort_unstable();
         let mut bulk = bulk(&queue, &p, TaskFilter::new(), Action::Retry);
         let mut outcomes = vec![bulk.next().await.unwrap().unwrap()];
-        // It dies again at once, among those that are still to come.
+        // It dies again at once, among the tasks that are still to come.
         kill(&queue, MANY - 2).await;
         outcomes.extend(rest(&mut bulk).await);
         let met = ids(&outcomes);

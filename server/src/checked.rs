@@ -1,4 +1,5 @@
-//! Changes of schedules and limits by those who may not change all of them: what was checked is what is changed, whatever others do in between.
+//! Changes of schedules and limits by callers who may not change all of them: exactly what was checked is
+//! changed, whatever others do in between.
 
 use std::future::Future;
 
@@ -11,10 +12,11 @@ use crate::app::App;
 use crate::manage::check_limit;
 use crate::problem::{Answer, Problem};
 
-/// How often it is looked anew at what others change meanwhile.
+/// How many times the check is repeated when others change the entry meanwhile.
 const ROUNDS: usize = 16;
 
-/// Changes a schedule, if it is as expected and for a queue of whoever asks; one that cannot be read may be for any. `None`: it is not as expected.
+/// Changes a schedule if it is as expected and for a queue that the caller may touch. A schedule that cannot
+/// be read may be for any queue. Returns `None` if it is not as expected.
 pub(crate) async fn schedule<T, Changed>(
     app: &App,
     name: &str,
@@ -33,7 +35,7 @@ where
     checked(expected, look, change).await
 }
 
-/// The same of a limit.
+/// Does the same for a limit.
 pub(crate) async fn limit<T, Changed>(
     store: &Limits,
     name: &str,
@@ -51,7 +53,8 @@ where
     checked(expected, look, change).await
 }
 
-/// Changes what `look` found, and nothing else: it refuses what whoever asks may not change, and returns which revision it has seen.
+/// Changes exactly the revision that `look` found. `look` refuses what the caller may not change, and returns
+/// the revision that it has seen.
 async fn checked<T, Looked, Changed>(
     expected: &Precondition,
     look: impl Fn() -> Looked,
@@ -74,7 +77,7 @@ where
     Err(Problem::busy("others change it all the time: try again"))
 }
 
-/// A deletion as a change.
+/// Turns a deletion into a change: `None` if the entry was not as expected.
 pub(crate) fn deleted(deleted: Deleted) -> Option<Deleted> {
     (deleted != Deleted::NotExpected).then_some(deleted)
 }

@@ -1,4 +1,5 @@
-//! Connections: as many as there is room for, and none that keeps its place by saying nothing, or by reading nothing.
+//! Connections: as many as there is room for, and none that keeps its place by sending nothing, or by reading
+//! nothing.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,31 +22,34 @@ use crate::peer::{Peer, Routed};
 use crate::stall::Stall;
 use crate::tls::Tls;
 
-/// How long the headers of a request may take, and the agreement on a key before.
+/// How long the headers of a request may take, and the TLS handshake before them.
 const HEADER_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a connection is kept on which a client of HTTP/2 does not answer.
+/// The interval of pings to clients of HTTP/2; a client that does not answer one is disconnected.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// The most requests at once on one connection of HTTP/2.
+/// The most concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 100;
-/// The pause after the machine refused a connection, for instance because there are no file descriptors.
+/// The pause after the operating system refused a connection, for instance because no file descriptors are
+/// left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long requests may take that are under way when the service ends.
+/// How long requests that are under way when the service ends may still take.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long a certificate is believed that a client showed as it connected. Then it has to be shown anew, on another connection, where its time is looked at again.
+/// How long a certificate is trusted that a client showed when it connected. After that the client has to
+/// show it again, on another connection, where its validity is checked again.
 const BELIEVED: Duration = Duration::from_hours(1);
-/// How long requests may take that are under way then, before they are cut: one that goes on for good, or a client that asks on all the same, would be believed for good.
+/// How long requests that are under way at that moment may still take before they are cut off. Without this
+/// limit a request that never ends, or a client that keeps sending requests, would be trusted forever.
 const LAST_REQUESTS: Duration = Duration::from_mins(10);
 
-/// What clients are given.
+/// How many clients are served, and how long they are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// The most connections at once.
     pub(crate) most: usize,
-    /// How long a client may read nothing while there is something for it, and how long a body may take.
+    /// How long a client may read nothing while data is waiting for it, and how long a body may take.
     pub(crate) patience: Duration,
 }
 
-/// Serves until it is told to end; then what is under way may finish.
+/// Serves until `end` fires; then requests under way may finish.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -73,7 +77,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// How clients are talked to.
+/// Everything that is needed to serve a connection.
 struct Talk {
     protocol: Builder<TokioExecutor>,
     router: Router,
@@ -83,7 +87,7 @@ struct Talk {
 
 impl Talk {
     async fn with(&self, stream: TcpStream, end: &CancellationToken) {
-        // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
+        // A long poll sends nothing meanwhile; a client that has gone away is noticed all the same.
         let _ = stream.set_nodelay(true);
         let peer = stream.peer_addr().ok().map(|address| Peer(address.ip().to_canonical()));
         let stream = Stall::new(stream, self.patience);
@@ -91,7 +95,7 @@ impl Talk {
         let agreed = tokio::time::timeout(HEADER_DEADLINE.min(self.patience), acceptor.accept(stream));
         let agreed = tokio::select! {
             biased;
-            // Nothing is asked yet: it need not be waited for.
+            // No request has been made yet: there is nothing to wait for.
             () = end.cancelled() => return,
             agreed = agreed => agreed,
         };
@@ -118,7 +122,7 @@ impl Talk {
             biased;
             ended = connection.as_mut() => ended,
             () = until_no_more(certificate.is_some(), end) => {
-                // The client is told, and what is under way may finish.
+                // The client is notified, and requests under way may finish.
                 connection.as_mut().graceful_shutdown();
                 match certificate {
                     None => connection.await,
@@ -132,7 +136,8 @@ impl Talk {
     }
 }
 
-/// Waits until a connection is to ask nothing more: the service ends, or the certificate that was shown on it is believed no longer.
+/// Waits until the connection may take no more requests: the service ends, or the certificate that was shown
+/// on it is no longer trusted.
 async fn until_no_more(has_certificate: bool, end: &CancellationToken) {
     if has_certificate {
         let _ = tokio::time::timeout(BELIEVED, end.cancelled()).await;
@@ -141,7 +146,7 @@ async fn until_no_more(has_certificate: bool, end: &CancellationToken) {
     }
 }
 
-/// The certificate of the client itself, which is the first; the others lead to its authority.
+/// The client's own certificate, which is the first; the others lead to its authority.
 fn shown(agreed: &ServerConnection) -> Option<Fingerprint> {
     agreed.peer_certificates()?.first().map(|certificate| Fingerprint::of(certificate))
 }
@@ -159,7 +164,7 @@ fn protocol() -> Builder<TokioExecutor> {
     builder
 }
 
-/// The next connection, once there is room for it.
+/// Accepts the next connection, once there is room for it.
 async fn next(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
@@ -198,7 +203,7 @@ mod tests {
     const PING: u8 = 6;
     const GOAWAY: u8 = 7;
 
-    /// A client that is connected, and has shown this.
+    /// Connects a client that has shown this certificate.
     fn client(certificate: Option<Fingerprint>) -> DuplexStream {
         let late = || async {
             sleep(BELIEVED + LAST_REQUESTS / 2).await;
@@ -220,11 +225,11 @@ mod tests {
 
     async fn ask(client: &mut DuplexStream, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        // Who has hung up is noticed as the answer is read.
+        // If the server has hung up, that is noticed when the answer is read.
         let _ = client.write_all(request.as_bytes()).await;
     }
 
-    /// Asks again and again, and returns for how long there was an answer, up to this.
+    /// Asks again and again, for at most this long, and returns for how long there were answers.
     async fn answered(client: &mut DuplexStream, most: Duration) -> Duration {
         let begun = Instant::now();
         while begun.elapsed() < most {

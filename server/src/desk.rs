@@ -1,7 +1,8 @@
-//! Pulls that come at once for one queue, joined into few calls: a claim of twenty costs a backend little more than a claim of one.
+//! Joins simultaneous pulls from one queue into few calls: a claim of twenty costs a backend little more than
+//! a claim of one.
 //!
-//! Only pulls that do not wait are joined, so nobody waits for a message that is another's. One call of a line is under way at a time;
-//! whoever comes meanwhile goes with the next.
+//! Only pulls that do not wait are joined, so no pull waits for a message that belongs to another. Each line
+//! has one call under way at a time; pulls that arrive meanwhile join the next.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +13,11 @@ use tokio::sync::oneshot;
 
 use crate::wire::MAX_ITEMS;
 
-/// As long after something was found, messages flow: whoever comes looks at once, together with others, before it waits. Where nothing flows that would be
-/// one call more for each pull.
+/// For this long after a pull has found something, messages are said to flow: a new pull first looks at once,
+/// together with others, before it waits. Where nothing flows, that would cost one more call for each pull.
 const FLOWS: Duration = Duration::from_millis(250);
 
-/// What is pulled alike.
+/// The pulls that can share a call: same queue, same lease.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Line {
     pub(crate) partition: PartitionId,
@@ -36,7 +37,7 @@ struct Standing {
     found_at: Option<Instant>,
 }
 
-/// Where pulls wait for their turn.
+/// The place where pulls wait for their turn.
 #[derive(Clone)]
 pub(crate) struct Desk {
     queue: Queue,
@@ -49,23 +50,24 @@ impl Desk {
         Self { queue, lines: Arc::default() }
     }
 
-    /// Whether messages flow here, so that it is worth looking before waiting.
+    /// Whether messages flow in this line, so that looking before waiting is worth it.
     pub(crate) fn flows(&self, line: &Line) -> bool {
         self.lines().get(line).is_some_and(Standing::flows)
     }
 
-    /// What is there now, together with whoever else asks at this moment. Dropped, what it would have got goes to others, or back.
+    /// Takes what is there now, together with all others who ask at this moment. If the future is dropped,
+    /// its share goes to others, or back.
     pub(crate) async fn take(&self, line: &Line, max: usize) -> Result<Vec<Delivery>> {
         let (answer, answered) = oneshot::channel();
         if self.stand(line, Asked { max, answer }) {
-            // Not in this request: the others would go with it.
+            // Not in this request: if it were dropped, the others would be dropped with it.
             tokio::spawn(self.clone().serve(line.clone()));
         }
         let over = || Error::new(ErrorKind::Closed, "the service ends");
         answered.await.unwrap_or_else(|_| Err(over()))
     }
 
-    /// Whether nobody serves the line yet.
+    /// Joins the line, and returns whether nobody serves it yet.
     fn stand(&self, line: &Line, asked: Asked) -> bool {
         let mut lines = self.lines();
         let standing = lines.entry(line.clone()).or_default();
@@ -73,7 +75,8 @@ impl Desk {
         !std::mem::replace(&mut standing.is_served, true)
     }
 
-    /// Waits until something is there; by itself, since what comes is for who has waited longest.
+    /// Waits until something is there. Such a pull is not joined with others, because what arrives belongs to
+    /// the one that has waited longest.
     pub(crate) async fn wait(&self, line: &Line, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
         let got = self.pull(line, max, wait).await?;
         if !got.is_empty() {
@@ -105,7 +108,8 @@ impl Desk {
         self.lines().entry(line.clone()).or_default().found_at = Some(Instant::now());
     }
 
-    /// Those who are next, as many as one call can serve; nobody if the line is empty, which then is not served any more.
+    /// Takes the next pulls, as many as one call can serve. If the line is empty, returns `None`, and the
+    /// line is no longer served.
     fn next_group(&self, line: &Line) -> Option<Vec<Asked>> {
         let mut lines = self.lines();
         let standing = lines.get_mut(line)?;
@@ -137,7 +141,8 @@ impl Desk {
     }
 }
 
-/// Whoever serves a line. Cut off, it lets those go who stand there, and the next who comes serves it again.
+/// Whoever serves a line. If it is cut off, it sends away all who stand in the line, and the next to arrive
+/// serves it again.
 struct Serving<'a> {
     desk: &'a Desk,
     line: &'a Line,
@@ -155,13 +160,13 @@ impl Standing {
     }
 }
 
-/// Gives each what it asked for, in the order in which they came. What nobody takes any more is dropped, and goes back as it was.
+/// Gives each its share, in the order of arrival. What nobody takes is dropped, and goes back as it was.
 fn hand_out(group: Vec<Asked>, got: Result<Vec<Delivery>>) {
     let mut got = got.map(VecDeque::from);
     for Asked { max, answer } in group {
         let part = got.as_mut().map_err(|error| error.clone());
         let part = part.map(|got| got.drain(..max.min(got.len())).collect::<Vec<_>>());
-        // Whoever left meanwhile leaves its part to the next.
+        // If a receiver has left meanwhile, its share goes to the next.
         if let (Err(Ok(unwanted)), Ok(got)) = (answer.send(part), &mut got) {
             unwanted.into_iter().rev().for_each(|delivery| got.push_front(delivery));
         }
@@ -233,7 +238,7 @@ mod tests {
             tokio::spawn(async move { desk.take(&line, max).await })
         }
 
-        /// Asks, and stands behind a call that is under way when this returns.
+        /// Asks, and returns once the pull stands behind a call that is under way.
         async fn ask(&self, max: usize) -> JoinHandle<Result<Vec<Delivery>>> {
             let before = self.standing();
             let asks = self.asks(max);
@@ -243,7 +248,7 @@ mod tests {
             asks
         }
 
-        /// Asks, and its call has begun when this returns.
+        /// Asks, and returns once its call has begun.
         async fn begin(&self, max: usize) -> JoinHandle<Result<Vec<Delivery>>> {
             let before = self.storage.begun.load(SeqCst);
             let asks = self.asks(max);

@@ -1,17 +1,18 @@
-//! Why the service does not begin.
+//! Why the service does not start.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Why the service does not begin.
+/// Why the service does not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// It would be open to other machines.
+    /// The address can be reached from other machines, and no token is required.
     Open(SocketAddr),
-    /// Tokens and tasks would go over the network for all to read.
+    /// The address can be reached from other machines without TLS: tokens and tasks would cross the network
+    /// for all to read.
     Plain(SocketAddr),
-    /// The address of the listener cannot be found out.
+    /// The address of the listener cannot be determined.
     Io(std::io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! `ETag` and `If-Match`: of two who change the same thing at once, the second one notices.
+//! `ETag` and `If-Match`: when two clients change the same thing at once, the second one notices.
 
 use anyqueue_control::{Deleted, Precondition};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 use crate::problem::{Answer, Problem};
 use crate::wire::Json;
 
-/// The most revisions that one condition names.
+/// The most revisions that one condition may name.
 const MAX_TAGS: usize = 100;
 
-/// A value as JSON, and which revision of it that is.
+/// A value as JSON, and its revision, which becomes the `ETag`.
 pub(crate) struct Tagged<T>(pub(crate) T, pub(crate) String);
 
 impl<T: serde::Serialize> IntoResponse for Tagged<T> {
@@ -23,7 +23,7 @@ impl<T: serde::Serialize> IntoResponse for Tagged<T> {
     }
 }
 
-/// What has to be there for the change to be made, as `If-Match` and `If-None-Match: *` say it.
+/// The precondition of a change, from `If-Match` and `If-None-Match: *`.
 pub(crate) fn precondition(headers: &HeaderMap) -> Answer<Precondition> {
     let mut none = headers.get_all(header::IF_NONE_MATCH).iter();
     if let Some(first) = none.next() {
@@ -54,7 +54,7 @@ pub(crate) fn precondition(headers: &HeaderMap) -> Answer<Precondition> {
     })
 }
 
-/// The revision in a tag; a weak one is never the same.
+/// The revision in a tag; `None` for a weak tag, which never matches.
 fn strong(tag: &str) -> Answer<Option<String>> {
     let (is_weak, quoted) = tag.strip_prefix("W/").map_or((false, tag), |rest| (true, rest));
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -65,7 +65,7 @@ fn strong(tag: &str) -> Answer<Option<String>> {
     Ok((!is_weak).then(|| inner.to_owned()))
 }
 
-/// It was made, changed or deleted since it was looked at.
+/// The problem for something that was created, changed or deleted since the client looked at it.
 pub(crate) fn not_as_expected(what: &str, name: &str) -> Problem {
     let text = format!(
         "the {what} {name:?} is not as you expect: it was made, changed or deleted; get it again, and decide anew"
@@ -73,7 +73,7 @@ pub(crate) fn not_as_expected(what: &str, name: &str) -> Problem {
     Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", text)
 }
 
-/// 204, 404 or 412.
+/// Responds with 204, 404 or 412.
 pub(crate) fn deletion(
     deleted: Option<Deleted>,
     not_as_expected: Problem,

@@ -1,4 +1,4 @@
-//! What a worker says of a delivery, as a status and a report.
+//! What a worker reports about a delivery, as a status and a report.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(crate) struct Settle {
 }
 
 impl Settle {
-    /// What to settle it with.
+    /// Returns the status to settle the delivery with, and the report.
     pub(crate) async fn decide(self, app: &App, held: &Held) -> Answer<(QueueMessageStatus, TaskReport)> {
         let mut report = TaskReport::new();
         if let Some(worker) = &self.worker {
@@ -102,7 +102,7 @@ impl Settle {
     }
 }
 
-/// What becomes of an attempt that failed, and which attempt it was.
+/// Returns the status for a failed attempt, and the attempt's number.
 pub(crate) async fn failed(
     app: &App,
     held: &Held,
@@ -118,7 +118,7 @@ pub(crate) async fn failed(
                 let delivery = pinned.lock().await;
                 of(delivery.message(), delivery.delivery_count())
             }
-            // It is lost, and nothing will be changed.
+            // The delivery is lost, and nothing will be changed.
             None => (QueueMessageStatus::Failed, 1),
         },
     }

@@ -1,4 +1,4 @@
-//! Which tasks are meant, as an address says it.
+//! The filter of tasks in the query of a URL.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Refused for a queue that whoever asks may not touch.
+    /// Builds the filter. Refuses a queue that the caller may not touch.
     pub(crate) fn build(&self) -> Answer<TaskFilter> {
         partition(&self.partition)?;
         let mut filter = TaskFilter::new();
@@ -91,7 +91,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Says in the audit trail which tasks are meant, and how many at most; the queue stands there in any case.
+    /// Notes in the audit trail which tasks are meant, and how many at most; the queue is noted in any case.
     pub(crate) fn note(&self) {
         let said: Vec<_> = self.pairs().into_iter().skip(1).collect();
         if said.is_empty() {
@@ -105,7 +105,7 @@ impl Filter {
         }
     }
 
-    /// What it says of tasks, as an address does: the queue first.
+    /// The filter as pairs of a query string, the queue first.
     pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
         let texts = [
             ("state", &self.state),
@@ -125,20 +125,21 @@ impl Filter {
     }
 }
 
-/// For so long one answer looks for tasks that match. Whoever waits for it is to have it within 200 ms, also if millions have to be read for a few.
+/// The longest that one response looks for matching tasks. Whoever waits for it should have it within 200 ms,
+/// even if millions of tasks have to be read to find a few.
 pub(crate) const LOOK: Duration = Duration::from_millis(120);
 
-/// The first of them, as far as they are found in time.
+/// Returns the first matching tasks that are found in time.
 pub(crate) async fn first(mut found: TaskStream, limit: usize) -> Answer<TaskPage> {
     Ok(found.page(limit, LOOK).await?)
 }
 
-/// For so long tasks are counted that no index knows.
+/// The longest that tasks are counted which no index covers.
 pub(crate) const COUNT_FOR: Duration = Duration::from_secs(5);
-/// So many of them are held at once.
+/// The most tasks that a count holds in memory at once.
 const COUNTED_AT_ONCE: usize = 1000;
 
-/// How many match, up to a cap; where that has to read them, as many as are found in time.
+/// Counts the matching tasks, up to a cap; if they have to be read for that, as many as are found in time.
 pub(crate) async fn counted(queue: &Queue, name: &str, filter: &TaskFilter, cap: u64) -> Answer<TaskCount> {
     if !filter.scans() {
         return Ok(queue.count_tasks(name, filter, cap).await?);
@@ -156,9 +157,10 @@ pub(crate) async fn counted(queue: &Queue, name: &str, filter: &TaskFilter, cap:
     Ok(TaskCount { value, exact: false })
 }
 
-/// What to say for `before` to go on behind what was looked at, if the time was over among what has ended.
+/// The value of `before` with which to continue after the tasks that were examined, if time ran out among
+/// ended tasks.
 pub(crate) fn further(page: &TaskPage) -> Option<String> {
     let reached = page.reached.filter(|_| page.unfinished)?;
-    // That bound is not part of what it lets in, and moments are whole milliseconds.
+    // The bound is exclusive, and times are whole milliseconds.
     Some(time_text(reached + Duration::from_millis(1)))
 }

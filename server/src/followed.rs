@@ -1,4 +1,4 @@
-//! An answer during which more is done: what came of its request is entered at its end.
+//! A response during which work goes on: the outcome of its request is entered in the trail at its end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,8 @@ use tokio::runtime::Handle;
 
 use crate::trail::Entered;
 
-/// Enters what came of a request before the answer leaves; of an answer during which more is done, at its end.
+/// Enters the outcome of a request before the response leaves; if work goes on during the response, at its
+/// end.
 pub(crate) async fn follow(entered: Entered, response: Response) -> Response {
     let status = response.status();
     if http_body::Body::size_hint(response.body()).exact().is_some() {
@@ -23,7 +24,7 @@ pub(crate) async fn follow(entered: Entered, response: Response) -> Response {
     response.map(|body| Body::new(Followed { body, status, end: End::Open(Some(Box::new(entered))) }))
 }
 
-/// An answer during which more is done.
+/// A response during which work goes on.
 struct Followed {
     body: Body,
     status: StatusCode,
@@ -31,7 +32,7 @@ struct Followed {
 }
 
 enum End {
-    /// Not yet; nothing once it was taken.
+    /// Not entered yet; `None` once it was taken.
     Open(Option<Box<Entered>>),
     Entering(Pin<Box<dyn Future<Output = ()> + Send>>),
     Entered,

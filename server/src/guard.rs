@@ -1,4 +1,5 @@
-//! Who may ask: refused are pages of other sites in a browser on this machine, and those without a token where there are any.
+//! Who may make requests: pages of other sites in a browser on this machine are refused, and callers without
+//! a token where tokens are required.
 
 use std::sync::Arc;
 
@@ -20,9 +21,10 @@ use crate::sessions::COOKIE;
 use crate::table::{Need, need};
 use crate::trail::Entered;
 
-/// What a request has to show.
+/// Checks what a request has to show.
 pub(crate) struct Guard {
-    /// Whether only this machine is served: then a request that names another host was sent by a page that made its own name point here.
+    /// Whether only this machine is served: then a request that names another host was sent by a page whose
+    /// own name was made to point here.
     pub(crate) loopback: bool,
     pub(crate) app: Arc<App>,
 }
@@ -42,7 +44,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Who asks, if they may ask for this; and the entry in the audit trail, if it is to be there.
+    /// Returns the caller, if it may make this request, and the entry in the audit trail, if there is to be
+    /// one.
     async fn admit(&self, request: &mut Parts) -> Answer<(Arc<Access>, Option<Entered>)> {
         self.check_origin(request)?;
         let route = request.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
@@ -63,8 +66,9 @@ impl Guard {
         Ok((access, entered))
     }
 
-    /// What a request says itself counts more than the connection that it comes on: a token, then a session, then a certificate. Who means to say who they are and
-    /// does not manage to is nobody, lest they act as somebody else than they think.
+    /// What a request itself carries counts more than the connection that it comes on: a token, then a
+    /// session, then a certificate. A request that tries to identify its caller and fails is refused, lest
+    /// the caller act as somebody else than it thinks.
     async fn caller(
         &self,
         need: Need,
@@ -101,20 +105,21 @@ fn unknown(certificate: Option<&Fingerprint>) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
 }
 
-/// What is said in place of a token.
+/// The problem for an `Authorization` header that holds no token.
 fn no_token() -> Problem {
     let text =
         "the header Authorization holds no token: send Authorization: Bearer <token>, once, or leave it out";
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
 }
 
-/// Whether a page of another site has a browser ask. The browser shows a certificate all the same, where it would keep back the cookie of a session.
+/// Whether a page of another site makes the browser send the request. The browser shows a certificate all the
+/// same, where it would hold back the cookie of a session.
 fn is_of_another_page(headers: &HeaderMap) -> bool {
     let from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     from.is_some_and(|from| from != b"same-origin" && from != b"none")
 }
 
-/// The token that is said, if it is one, and once.
+/// The token in the `Authorization` header, if there is exactly one.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (said, another) = (all.next()?, all.next());
@@ -130,7 +135,8 @@ fn session(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
 }
 
-/// Whether a person asks, to whom a page says more than a problem. Not with a token: entering would not help while it is sent along.
+/// Whether a person asks, for whom a page is more useful than a problem. Not with a token: logging in would
+/// not help while a token is sent along.
 fn wants_page(request: &Request) -> bool {
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let has_token = request.headers().contains_key(header::AUTHORIZATION);
@@ -163,10 +169,10 @@ fn is_same(origin: &HeaderValue, headers: &HeaderMap, uri: &Uri) -> bool {
     })
 }
 
-/// Stands before every request.
+/// Guards every request.
 pub(crate) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let for_person = wants_page(&request);
-    // A request with its body cannot be shared while the store is asked.
+    // A request with its body cannot be shared between threads while the store is asked.
     let (mut parts, body) = request.into_parts();
     let mut response = match guard.admit(&mut parts).await {
         Ok((access, None)) => scope(access, next.run(Request::from_parts(parts, body))).await,

@@ -1,7 +1,8 @@
-//! What was handed out to each worker last, until it says that it got it.
+//! The deliveries that were handed out to each worker last, until the worker confirms that it got them.
 //!
-//! An answer can be lost on its way: the messages in it would be leased to nobody. A worker that names itself says with its next pull which one it received
-//! last; what was handed out meanwhile and not received goes back at once.
+//! A response can be lost on its way: its messages would then be leased to nobody. A worker that names itself
+//! says with its next pull which response it received last; what was handed out since then and not received
+//! goes back at once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 use crate::access;
 use crate::held::Held;
 
-/// The most workers whose last pull is remembered. Of one beyond that, what it did not receive comes back at its lease's end.
+/// The most workers whose last pull is remembered. If a further worker does not receive a message, it is
+/// delivered again when its lease ends.
 const MAX_WORKERS: usize = 10_000;
 
-/// A worker as it is told from others: those with different tokens do not answer for each other.
+/// The key of a worker: workers with different tokens are different, even with the same name.
 pub(crate) fn puller(worker: &str) -> String {
     let who = access::caller().map(|access| access.name().to_owned()).unwrap_or_default();
     format!("{who}\n{worker}")
@@ -30,7 +32,7 @@ struct Last {
 }
 
 impl Handed {
-    /// A worker pulls again, and has received this: what it has not received.
+    /// A worker pulls again, and has received this: returns what it has not received.
     pub(crate) fn unreceived(&self, worker: &str, received: Option<&str>) -> Vec<Held> {
         let last = self.lock().remove(worker);
         last.filter(|last| received != Some(last.pull.as_str()) && Instant::now() < last.ends_at)
@@ -38,7 +40,7 @@ impl Handed {
             .unwrap_or_default()
     }
 
-    /// Remembers what a worker is sent.
+    /// Remembers what was sent to a worker.
     pub(crate) fn sent(&self, worker: &str, pull: &str, held: Vec<Held>, lease: Duration) {
         let mut all = self.lock();
         if all.len() >= MAX_WORKERS && !all.contains_key(worker) {
@@ -49,7 +51,7 @@ impl Handed {
         all.insert(worker.to_owned(), Last { pull: pull.to_owned(), held, ends_at });
     }
 
-    /// Forgets what has ended with its lease.
+    /// Forgets deliveries whose leases have ended.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         self.lock().retain(|_, last| now < last.ends_at);

@@ -1,8 +1,9 @@
-//! What a worker elsewhere holds.
+//! Deliveries in the hands of workers elsewhere.
 
 use anyqueue::DetachedDelivery;
 
-/// A delivery in the hands of a worker: all that is needed to settle it, or the name under which this instance keeps it.
+/// A delivery in the hands of a worker elsewhere: either all that is needed to settle it, or the name under
+/// which this instance keeps it.
 pub(crate) enum Held {
     Detached(Box<DetachedDelivery>),
     Pinned(u128),

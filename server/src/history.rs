@@ -1,36 +1,38 @@
-//! How queues stood over time, as far as somebody watched.
+//! The state of the queues over time, while somebody watched.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use crate::queues::QueueInfo;
 
-/// The most points that are kept of a queue, and of all together.
+/// The most points that are kept for a queue, and for all queues together.
 const MAX_POINTS: usize = 900;
-/// What is older is not shown.
+/// Older points are not shown.
 const MAX_AGE: Duration = Duration::from_mins(15);
 
-/// What of a queue its counts do not tell.
+/// What the counts of a queue do not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Tasks that ended well since the look before; nothing where no ends are kept, or there was none.
+    /// Tasks that succeeded since the previous sample; `None` where no ends are kept, or there was no
+    /// previous sample.
     pub(crate) succeeded: Option<u64>,
-    /// For how long the oldest message waits that could be pulled.
+    /// How long the oldest message that can be pulled has waited.
     pub(crate) oldest: Option<Duration>,
 }
 
-/// How a queue, or all of them, stood at a moment.
+/// The state of a queue, or of all together, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) at: SystemTime,
     pub(crate) ready: u64,
     pub(crate) leased: u64,
     pub(crate) oldest: Option<Duration>,
-    /// Since the point before, a second; nothing where that is not known.
+    /// Per second since the previous point; `None` where that is not known.
     pub(crate) rates: Option<Rates>,
 }
 
-/// Tasks a second. What left the queue and what the ledger knows of are not seen at the same instant, so that a lone rate may be less than nothing.
+/// Tasks per second. What left the queue and what the ledger records are not read at the same instant, so a
+/// single rate may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) pushed: f64,
@@ -38,7 +40,7 @@ pub(crate) struct Rates {
     pub(crate) died: f64,
 }
 
-/// A queue at two looks.
+/// A queue in two consecutive samples.
 pub(crate) struct Look<'a> {
     pub(crate) now: &'a QueueInfo,
     pub(crate) reading: Reading,
@@ -53,7 +55,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds a point of each queue; those that are gone are forgotten.
+    /// Adds a point for each queue; queues that are gone are forgotten.
     pub(crate) fn note(&mut self, at: SystemTime, since: Option<SystemTime>, looks: &[Look<'_>]) {
         let passed = since.and_then(|since| at.duration_since(since).ok()).filter(|passed| !passed.is_zero());
         let points: Vec<_> = looks.iter().map(|look| point(at, passed, look)).collect();
@@ -74,7 +76,7 @@ impl History {
 }
 
 fn push(points: &mut VecDeque<Point>, point: Point) {
-    // A clock that was set back begins anew.
+    // If the clock was set back, the history starts anew.
     if points.back().is_some_and(|last| last.at > point.at) {
         points.clear();
     }
@@ -94,7 +96,7 @@ fn point(at: SystemTime, passed: Option<Duration>, look: &Look<'_>) -> Point {
     Point { at, ready, leased, oldest: look.reading.oldest, rates }
 }
 
-/// What was pushed is there now, or has ended. What was deleted or cancelled is taken for not pushed.
+/// What was pushed is there now, or has ended. What was deleted or cancelled counts as not pushed.
 #[allow(clippy::cast_precision_loss, reason = "a rate on a chart")]
 fn rates(now: &QueueInfo, before: &QueueInfo, succeeded: u64, passed: Duration) -> Rates {
     let held = |queue: &QueueInfo| {

@@ -1,4 +1,4 @@
-//! Which tokens count: those that the service was started with, and those of the store.
+//! Which tokens are valid: those that the service was started with, and those in the store.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,25 +15,28 @@ use crate::access::{Access, Who};
 use crate::problem::{Answer, Problem};
 use crate::seal::mac_of;
 
-/// The shortest token that a service is started with: what is shorter can be guessed. And the longest that is looked at.
+/// The shortest token that a service is started with: a shorter one can be guessed. Below: the longest that
+/// is looked at.
 pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 const MAX_TOKEN_BYTES: usize = 1024;
-/// For how long an answer of the store is passed on: so long a deleted token counts.
+/// How long an answer of the store is reused: a deleted token stays valid for as long.
 const KEPT: Duration = Duration::from_secs(1);
 /// The most answers that are kept.
 const MAX_KEPT: usize = 1024;
 /// How long the store may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// A question under a key of this process, so that how long a comparison takes says nothing about it.
+/// The hash of a question under a key of this process, so that the time of a comparison reveals nothing about
+/// the token.
 type Hash = [u8; 32];
 
-/// What is asked of the store. Of what kind goes into the hash: else the answer to one question could be had by sending the words of another as a token.
+/// What the store is asked. The kind goes into the hash: otherwise the answer to one question could be had by
+/// sending the words of another as a token.
 #[derive(Clone, Copy)]
 enum Question<'a> {
-    /// Whose token this is.
+    /// Who has this token.
     Token(&'a str),
-    /// Whether this token, of this digest, still counts.
+    /// Whether this token, with this digest, is still valid.
     Still(&'a str, &'a str),
     /// Which token this certificate stands for.
     Certificate(&'a Fingerprint),
@@ -43,7 +46,7 @@ impl Question<'_> {
     fn hash(self, key: [u8; 16]) -> Hash {
         let (kind, text, more): (u8, &[u8], &[u8]) = match self {
             Self::Token(token) => (0, token.as_bytes(), &[]),
-            // The digest is of one length: no name and digest read as others.
+            // All digests have the same length: no other name and digest give the same text.
             Self::Still(name, digest) => (1, digest.as_bytes(), name.as_bytes()),
             Self::Certificate(certificate) => (2, certificate.as_bytes(), &[]),
         };
@@ -55,23 +58,24 @@ impl Question<'_> {
     }
 }
 
-/// What was found; nothing of what does not count.
+/// Who was found; `None` for what is not valid.
 type Found = Option<Arc<Access>>;
-/// What was found, and when the store was asked.
+/// The answers, and when the store was asked.
 type Known = HashMap<Hash, (Instant, Found)>;
 
-/// Who is let in.
+/// Decides who is let in.
 pub(crate) struct Keys {
     key: [u8; 16],
     fixed: Vec<Hash>,
     stored: Option<Tokens>,
-    /// Whether tokens are asked for. Once they are, they are to the end of the process: the last one's deletion opens nothing.
+    /// Whether tokens are required. Once they are, they are until the process ends: deleting the last one
+    /// opens nothing.
     closed: AtomicBool,
     known: Mutex<Known>,
 }
 
 impl Keys {
-    /// Looks whether there are any tokens.
+    /// Checks whether there are any tokens.
     pub(crate) async fn new(
         fixed: &[String],
         store: Option<&ControlStore>,
@@ -95,17 +99,17 @@ impl Keys {
         })
     }
 
-    /// Whether everybody may ask.
+    /// Whether everybody may make requests.
     pub(crate) fn is_open(&self) -> bool {
         !self.closed.load(Ordering::Acquire)
     }
 
-    /// From now on tokens are asked for.
+    /// Requires tokens from now on.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Who shows this; `None` if it does not count.
+    /// Who has this token; `None` if it is not valid.
     pub(crate) async fn of(&self, token: &str) -> Answer<Found> {
         if token.len() > MAX_TOKEN_BYTES {
             return Ok(None);
@@ -118,7 +122,7 @@ impl Keys {
         self.asked(hash, tokens.verify(token), Access::of).await
     }
 
-    /// Who shows this certificate; `None` if it stands for no token that counts.
+    /// Who has this certificate; `None` if it stands for no valid token.
     pub(crate) async fn of_certificate(&self, certificate: &Fingerprint) -> Answer<Found> {
         let Some(tokens) = &self.stored else { return Ok(None) };
         let hash = Question::Certificate(certificate).hash(self.key);
@@ -126,7 +130,8 @@ impl Keys {
         self.asked(hash, tokens.of_certificate(certificate), by_it).await
     }
 
-    /// Whether somebody who was let in still would be: the token may have been deleted, or its time be over, or the certificate stand for it no more.
+    /// Whether a caller that was let in still would be: the token may have been deleted or have expired, or
+    /// the certificate may no longer stand for it.
     pub(crate) async fn still(&self, access: &Arc<Access>) -> Answer<bool> {
         let Who::Token(token) = &access.who else { return Ok(true) };
         if let Some(certificate) = &access.certificate {
@@ -149,7 +154,7 @@ impl Keys {
         {
             return Ok(found.clone());
         }
-        // What was true before the store was asked may have ended meanwhile.
+        // What was true before the store was asked may have changed meanwhile.
         let asked_at = Instant::now();
         let found = match tokio::time::timeout(DEADLINE, ask).await {
             Ok(Ok(found)) => found.map(|token| Arc::new(access(token))),
@@ -172,7 +177,8 @@ impl Keys {
     }
 }
 
-/// Forgets what is too old; if nothing is, what was asked first, and before that what does not count: whoever tries many tokens pushes out none that does.
+/// Forgets answers that are too old. If there are none, forgets one answer: the oldest about an invalid
+/// token, or else the oldest of all. So trying many tokens pushes out no valid one.
 fn make_room(known: &mut Known) {
     known.retain(|_, (at, _)| at.elapsed() < KEPT);
     if known.len() >= MAX_KEPT
@@ -197,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// So old that it is kept no longer.
+    /// A time so long ago that its answer is kept no longer.
     fn long_ago() -> Instant {
         Instant::now().checked_sub(2 * KEPT).unwrap()
     }
@@ -205,7 +211,7 @@ mod tests {
     #[test]
     fn what_is_old_goes_first_then_what_does_not_count_then_what_was_asked_first() {
         let counts = || Some(Arc::new(Access::everything(Who::Fixed)));
-        // In the future, so that none of it is old however slow the machine is.
+        // In the future, so that none of them is old however slow the machine is.
         let at = |place: usize| Instant::now() + KEPT * 60 + Duration::from_secs(place as u64);
         let name = |place: usize| Question::Token(&place.to_string()).hash([0; 16]);
         let mut known: Known = (0..MAX_KEPT).map(|place| (name(place), (at(place), counts()))).collect();

@@ -1,7 +1,9 @@
-//! Work queues over HTTP: any language pushes, pulls and settles, on any backend of anyqueue; people look inside and manage.
+//! Work queues over HTTP: a program in any language can push, pull and settle tasks on any of anyqueue's
+//! backends, and people can inspect and manage the queues.
 //!
-//! The service remembers nothing that matters. What it hands out is *sealed*: the delivery that a worker gets holds, signed, all that is needed to settle it,
-//! so that any instance over the same backend can, also one that was started since. Only where the backend's leases belong to connections (RabbitMQ) deliveries
+//! The service keeps no state that matters. The deliveries that it hands out are *sealed*: each contains,
+//! signed, everything that is needed to settle it, so that any instance over the same backend can do so, even
+//! one that was started later. Only where the backend's leases belong to connections (RabbitMQ) do deliveries
 //! stay with the instance that handed them out.
 //!
 //! ```no_run
@@ -16,7 +18,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What is where, and what each request and answer looks like: [`openapi`], and `docs/http.md` of the repository.
+//! For the endpoints, and the format of each request and response, see [`openapi`], and `docs/http.md` in the
+//! repository.
 
 mod access;
 mod admission;
@@ -68,7 +71,7 @@ pub use builder::{Server, ServerBuilder};
 pub use error::ServerError;
 pub use tls::{ClientCertificates, Tls, fingerprint_of};
 
-/// The description of the service in `OpenAPI` 3.1, as JSON; `/openapi.json` serves the same.
+/// Returns the `OpenAPI` 3.1 description of the service as JSON, as it is served at `/openapi.json`.
 #[must_use]
 pub fn openapi() -> String {
     api::description()

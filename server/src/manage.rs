@@ -1,4 +1,4 @@
-//! What both the requests and the pages do with a task.
+//! Operations on tasks that both the requests and the pages use.
 
 use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, TaskState};
 use anyqueue_control::limits::{LimitInfo, Scope};
@@ -8,7 +8,7 @@ use crate::access;
 use crate::noted;
 use crate::problem::{Answer, Problem};
 
-/// Nothing is known of a task.
+/// The problem for a task of which nothing is known.
 pub(crate) fn unknown(id: MessageId) -> Problem {
     Problem::not_found(format!(
         "nothing is known of the task {id}: it was never pushed there, was deleted, or its end is not kept any more"
@@ -19,10 +19,10 @@ pub(crate) fn conflict(why: &str) -> Problem {
     Problem::new(StatusCode::CONFLICT, "conflict", why)
 }
 
-/// So many of the ids that are named stand in the audit trail: as many as a detail has room for.
+/// How many of the named ids are noted in the audit trail: as many as a detail has room for.
 const MAX_NOTED_IDS: usize = 6;
 
-/// Says in the audit trail which dead letters are meant.
+/// Notes in the audit trail which dead letters are meant.
 pub(crate) fn note_dead(ids: Option<&[MessageId]>, reason: Option<&str>) {
     if let Some(ids) = ids {
         let first: Vec<_> = ids.iter().take(MAX_NOTED_IDS).map(ToString::to_string).collect();
@@ -37,7 +37,7 @@ pub(crate) fn note_dead(ids: Option<&[MessageId]>, reason: Option<&str>) {
     }
 }
 
-/// `removed`, or `requested` of whoever runs it.
+/// Cancels a task: `removed`, or `requested` from the worker that runs it.
 pub(crate) async fn cancel(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
     match first(queue.request_cancel(partition, &[id]).await?)? {
         CancelOutcome::Removed => Ok("removed"),
@@ -46,7 +46,7 @@ pub(crate) async fn cancel(queue: &Queue, partition: &PartitionId, id: MessageId
     }
 }
 
-/// `put_back` if it was dead, `due_now` if it waited for its time.
+/// Retries a task: `put_back` if it was dead, `due_now` if it waited for its time.
 pub(crate) async fn retry(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
     let task = queue.task(partition, id).await?.ok_or_else(|| unknown(id))?;
     match task.state {
@@ -67,7 +67,7 @@ pub(crate) async fn retry(queue: &Queue, partition: &PartitionId, id: MessageId)
     }
 }
 
-/// `deleted`, of those that live or else of the dead.
+/// Deletes a task's message, from the queue or else from its dead letters: `deleted`.
 pub(crate) async fn delete(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
     for place in [partition.clone(), partition.dead_letters()] {
         match first(queue.delete(&place, &[id]).await?)? {
@@ -79,13 +79,13 @@ pub(crate) async fn delete(queue: &Queue, partition: &PartitionId, id: MessageId
     Err(unknown(id))
 }
 
-/// The only outcome.
+/// Returns the only outcome.
 pub(crate) fn first<T>(outcomes: Vec<anyqueue::Result<T>>) -> Answer<T> {
     let first = outcomes.into_iter().next();
     Ok(first.ok_or_else(|| Problem::busy("the backend gave no answer: try again"))??)
 }
 
-/// Whether whoever asks may see a limit; one for something unknown may be for any queue.
+/// Whether the caller may see a limit; a limit for something unknown may concern any queue.
 pub(crate) fn sees_limit(info: &LimitInfo) -> bool {
     match &info.of {
         Scope::Partition(name) => access::covers(name),
@@ -93,7 +93,7 @@ pub(crate) fn sees_limit(info: &LimitInfo) -> bool {
     }
 }
 
-/// Refuses a limit of another queue.
+/// Refuses a limit of a queue that the caller may not touch.
 pub(crate) fn check_limit(info: &LimitInfo) -> Answer<()> {
     if sees_limit(info) {
         Ok(())

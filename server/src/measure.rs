@@ -1,4 +1,4 @@
-//! What takes questions of its own to know of a queue.
+//! The readings of a queue that take queries of their own.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,14 +8,15 @@ use futures_util::future::join_all;
 use crate::history::Reading;
 use crate::queues::QueueInfo;
 
-/// Ends are counted this much later than they come: until then they are stored, also by a clock that is late.
+/// Ends are counted with this delay: by then they are stored, even by a clock that is late.
 const LATE: Duration = Duration::from_secs(2);
-/// Ends that are counted at most, of a queue and at a look.
+/// The most ends that are counted, per queue and sample.
 const MAX_COUNTED: u64 = 100_000;
-/// Among so many of its messages the oldest is looked for: they come in the order in which they were pushed, but some wait for their time.
+/// How many messages are examined to find the oldest: they come in the order in which they were pushed, but
+/// some wait for their time.
 const LOOKED_AT: usize = 5;
 
-/// Of each of these queues, since the look before.
+/// Returns the readings of each of these queues, since the previous sample.
 pub(crate) async fn readings(
     queue: &Queue,
     of: &[QueueInfo],

@@ -1,4 +1,4 @@
-//! What is to be said of a managing request in the audit trail: gathered while it is dealt with.
+//! The notes on a managing request for the audit trail, gathered while the request is handled.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -11,27 +11,27 @@ tokio::task_local! {
     static NOTES: Notes;
 }
 
-/// What was noted of a request.
+/// The notes on a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes(Arc<Mutex<Outcome>>);
 
 impl Notes {
-    /// A name, an id, a count or what was searched for: never what a message holds.
+    /// Notes a name, an id, a count or a search term: never the contents of a message.
     pub(crate) fn detail(&self, name: &str, value: impl Display) {
         self.change(|outcome| outcome.add_detail(name, &value.to_string()));
     }
 
-    /// A queue that the request names.
+    /// Notes a queue that the request names.
     pub(crate) fn queue(&self, name: &str) {
         self.change(|outcome| outcome.add_queue(name));
     }
 
-    /// What came of it whatever is answered, since nobody hears that.
+    /// Fixes the outcome, whatever the response says, since nobody receives that.
     pub(crate) fn decide(&self, status: u16) {
         self.change(|outcome| outcome.status = status);
     }
 
-    /// With this status, unless another one was decided.
+    /// Returns the notes with this status, unless another one was fixed.
     pub(crate) fn outcome(&self, status: u16) -> Outcome {
         let mut outcome = Outcome::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if outcome.status == 0 {
@@ -45,22 +45,22 @@ impl Notes {
     }
 }
 
-/// Does something of which notes are taken.
+/// Runs a future during which notes are taken.
 pub(crate) async fn scope<T>(notes: Notes, done: impl Future<Output = T>) -> T {
     NOTES.scope(notes, done).await
 }
 
-/// Where to note what is done after the answer has begun.
+/// The current notes, for work that is done after the response has begun.
 pub(crate) fn current() -> Notes {
     NOTES.try_with(Clone::clone).unwrap_or_default()
 }
 
-/// A queue that the request names.
+/// Notes a queue that the current request names.
 pub(crate) fn queue(name: &str) {
     let _ = NOTES.try_with(|notes| notes.queue(name));
 }
 
-/// The same of a name, an id, a count or what was searched for.
+/// Notes a name, an id, a count or a search term of the current request.
 pub(crate) fn detail(name: &str, value: impl Display) {
     let _ = NOTES.try_with(|notes| notes.detail(name, value));
 }

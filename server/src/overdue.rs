@@ -1,4 +1,4 @@
-//! Tasks that take longer than they may: a worker elsewhere that extends them all the same is not trusted to stop.
+//! Tasks that take longer than they may: a worker elsewhere that keeps extending them is not trusted to stop.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,19 +10,20 @@ use crate::app::App;
 use crate::fate::failed;
 use crate::held::Held;
 
-/// For how long beyond its time a task is left to its worker, which ends it itself if it is in order: as long as a worker of this library gives a handler that it
-/// has asked to stop. It also bears clocks of instances that differ a little.
+/// How long a task is left to its worker after its time is over; a worker in good order ends it itself. It is
+/// as long as a worker of this library gives a handler that it has asked to stop, and it tolerates clocks of
+/// instances that differ a little.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
-/// Who holds tasks, and whether those whose time is over are tried again.
+/// Who holds the tasks, and whether tasks whose time is over are retried.
 #[derive(Clone, Copy)]
 pub(crate) struct Holder<'a> {
     pub(crate) worker: Option<&'a str>,
     pub(crate) retries: bool,
 }
 
-/// For how long it may be held, where its pusher said so, and for how long it has been. By the time of day, since another instance may have handed it out: a
-/// clock that was set back counts as no time.
+/// Returns how long the task may be held, if its pusher set a limit, and how long it has been held. Uses the
+/// time of day, since another instance may have handed it out: if the clock was set back, no time has passed.
 async fn times(app: &App, held: &Held) -> Option<(Duration, Duration)> {
     let of = |message: &MessageData, received: SystemTime| {
         let most = message.options().max_duration?;
@@ -38,7 +39,7 @@ async fn times(app: &App, held: &Held) -> Option<(Duration, Duration)> {
     }
 }
 
-/// Ends it as timed out, over the head of its worker, if its time is over. Nothing if it is not.
+/// Ends the task as timed out, without its worker, if its time is over. Otherwise returns `None`.
 async fn end_one(app: &App, held: &Held, by: Holder<'_>) -> Option<Result<ExtendOutcome>> {
     let (most, has_run) = times(app, held).await?;
     if has_run <= most.saturating_add(GRACE) {
@@ -51,7 +52,8 @@ async fn end_one(app: &App, held: &Held, by: Holder<'_>) -> Option<Result<Extend
     if let Some(worker) = by.worker {
         report = report.with_worker(worker);
     }
-    // The worker itself may have settled it just now: then this changes nothing, and it has lost it all the same.
+    // The worker itself may have settled it just now: then this changes nothing, and the worker has lost it
+    // all the same.
     let settled = app.settle(held, status, report).await;
     if settled.is_ok() {
         tracing::warn!(
@@ -63,12 +65,14 @@ async fn end_one(app: &App, held: &Held, by: Holder<'_>) -> Option<Result<Extend
     Some(settled.map(|_| ExtendOutcome::Lost))
 }
 
-/// Ends those whose time is over. For each of them the answer, `Lost` or why it could not be ended; for the others nothing.
+/// Ends the tasks whose time is over. Returns for each of them `Lost`, or why it could not be ended, and
+/// `None` for the others.
 pub(crate) async fn end(app: &App, all: &[&Held], by: Holder<'_>) -> Vec<Option<Result<ExtendOutcome>>> {
     join_all(all.iter().map(|held| end_one(app, held, by))).await
 }
 
-/// Extends leases, but for those of tasks whose time is over: those are ended, and their workers have lost them.
+/// Extends the leases, except for tasks whose time is over: those are ended, and their workers have lost
+/// them.
 pub(crate) async fn extend(
     app: &App,
     all: &[(&Held, Duration)],

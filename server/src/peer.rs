@@ -1,4 +1,4 @@
-//! Where a connection comes from, and whose it is by its certificate: known to all requests on it.
+//! Where a connection comes from, and who made it according to its certificate: known to all requests on it.
 
 use std::net::IpAddr;
 use std::task::{Context, Poll};
@@ -8,17 +8,17 @@ use axum::Router;
 use axum::http::Request;
 use tower_service::Service;
 
-/// The address of whoever is at the other end: of a proxy, if there is one between.
+/// The address of the other end: of the proxy, if there is one in between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// All requests of one connection.
+/// Serves all requests of one connection.
 #[derive(Clone)]
 pub(crate) struct Routed {
     pub(crate) router: Router,
-    /// Unknown if it was gone at once.
+    /// `None` if the client was gone at once.
     pub(crate) peer: Option<Peer>,
-    /// Of the certificate that the client showed to hold the key of.
+    /// The fingerprint of the certificate whose key the client proved to hold.
     pub(crate) certificate: Option<Fingerprint>,
 }
 

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyqueue::{Delivery, PartitionId};
 
-/// What this instance keeps, by names that nobody can guess.
+/// The deliveries that this instance keeps, under names that nobody can guess.
 #[derive(Default)]
 pub(crate) struct Pins(Mutex<HashMap<u128, (PartitionId, Arc<Pinned>)>>);
 
-/// Held by whoever settles or extends it; another one waits.
+/// A kept delivery; locked while it is settled or extended.
 pub(crate) type Pinned = tokio::sync::Mutex<Delivery>;
 
 impl Pins {
@@ -25,18 +25,18 @@ impl Pins {
         self.lock().get(&pin).map(|(_, pinned)| pinned.clone())
     }
 
-    /// The queue that it came from.
+    /// The queue that the delivery came from.
     pub(crate) fn partition(&self, pin: u128) -> Option<PartitionId> {
         self.lock().get(&pin).map(|(partition, _)| partition.clone())
     }
 
-    /// Lets go of it. Dropped unsettled, it goes back.
+    /// Lets go of the delivery. If it is dropped unsettled, it goes back.
     pub(crate) fn remove(&self, pin: u128) {
         let removed = self.lock().remove(&pin);
         drop(removed);
     }
 
-    /// Forgets those whose lease has ended.
+    /// Forgets deliveries whose leases have ended.
     pub(crate) fn sweep(&self) {
         let lost: Vec<_> = {
             let mut pins = self.lock();

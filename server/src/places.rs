@@ -1,4 +1,4 @@
-//! How many workers this instance has registered that may still be there.
+//! How many workers that this instance has registered may still be there.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,16 @@ use crate::problem::{Answer, Problem};
 /// The most registered workers of one instance. All instances together should have no more than a registry lists.
 pub(crate) const MAX_REGISTERED: usize = 5_000;
 
-/// A place for each worker that was registered here: by its name, so one that comes back needs no second one.
+/// A place for each worker that was registered here, by its name, so that a worker that comes back needs no
+/// second one.
 #[derive(Default)]
 pub(crate) struct Places(Mutex<HashMap<String, Place>>);
 
 struct Place {
-    /// For how long its entry stays if it is not heard of, and until when that is.
+    /// How long the worker's entry stays if it is not heard from, and until when that is.
     stays_for: Duration,
     until: Instant,
-    /// Whether it was registered, or is about to be.
+    /// Whether the worker is registered already, or only about to be.
     is_registered: bool,
 }
 
@@ -46,12 +47,12 @@ impl Places {
         Ok(())
     }
 
-    /// It is registered.
+    /// The worker is registered.
     pub(crate) fn keep(&self, name: &str, stays_for: Duration) {
         self.lock().insert(name.to_owned(), Place::new(stays_for, true));
     }
 
-    /// It was not registered. One that was before has its place still.
+    /// The worker was not registered. One that was registered before keeps its place.
     pub(crate) fn give_up(&self, name: &str) {
         let mut places = self.lock();
         if places.get(name).is_some_and(|place| !place.is_registered) {
@@ -59,14 +60,14 @@ impl Places {
         }
     }
 
-    /// It lives. Beats of those that were registered elsewhere take no place here.
+    /// The worker lives. Heartbeats of workers that were registered elsewhere take no place here.
     pub(crate) fn heard(&self, name: &str) {
         if let Some(place) = self.lock().get_mut(name) {
             *place = Place::new(place.stays_for, true);
         }
     }
 
-    /// It has ended, or was forgotten.
+    /// The worker has left, or was forgotten.
     pub(crate) fn leave(&self, name: &str) {
         self.lock().remove(name);
     }

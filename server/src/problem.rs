@@ -1,4 +1,4 @@
-//! Errors as they are told over HTTP: RFC 9457.
+//! Errors in HTTP responses: RFC 9457.
 
 use anyqueue::{Error, ErrorKind, RetryClass};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -36,17 +36,17 @@ impl Problem {
         }
     }
 
-    /// The request makes no sense.
+    /// The request is invalid.
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_input", detail)
     }
 
-    /// What was asked for is not there.
+    /// What was asked for does not exist.
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
-    /// More than this instance does at once.
+    /// The request is more than this instance can do at once.
     pub(crate) fn busy(detail: impl Into<String>) -> Self {
         Self { retry: "safe", ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
     }
@@ -58,7 +58,7 @@ impl From<Error> for Problem {
             ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
             ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
-            // The right that is missing is the service's own, towards its backend.
+            // The missing right is the service's own, towards its backend.
             ErrorKind::AccessDenied => StatusCode::BAD_GATEWAY,
             ErrorKind::Full | ErrorKind::Unavailable | ErrorKind::Closed => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
@@ -88,7 +88,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// What a request comes to.
+/// The result of a request.
 pub(crate) type Answer<T> = Result<T, Problem>;
 
 #[cfg(test)]

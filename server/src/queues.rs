@@ -1,4 +1,4 @@
-//! How full queues are.
+//! The counts of queues.
 
 use anyqueue::{Page, PartitionId, Queue};
 use futures_util::future::join_all;
@@ -38,10 +38,10 @@ pub(crate) struct Partitions {
     pub(crate) next: Option<String>,
 }
 
-/// The most names that are looked through for those that somebody may see.
+/// The most names that are searched for queues that the caller may see.
 const MAX_LOOKED_AT: usize = 10_000;
 
-/// The same of those that somebody may see.
+/// Does the same as [`page_of`], for the queues that the caller may see.
 pub(crate) async fn page_seen(
     queue: &Queue,
     mut after: Option<PartitionId>,
@@ -69,7 +69,7 @@ pub(crate) async fn page_seen(
     Ok(Partitions { partitions: all.into_iter().collect::<Answer<_>>()?, next })
 }
 
-/// The queues after this one, with their counts.
+/// Returns the queues after this one, with their counts.
 pub(crate) async fn page_of(queue: &Queue, after: Option<PartitionId>, limit: usize) -> Answer<Partitions> {
     let limit = limit.clamp(1, MAX_PAGE);
     let names = queue.partitions(Page::of(limit).after(after)).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn page_of(queue: &Queue, after: Option<PartitionId>, limit: us
     Ok(Partitions { partitions: all.into_iter().collect::<Answer<_>>()?, next })
 }
 
-/// How full a queue is.
+/// Returns the counts of a queue.
 pub(crate) async fn of(queue: &Queue, name: &PartitionId) -> Answer<QueueInfo> {
     let counts = queue.counts(name).await?;
     let paused = if queue.capabilities().pause { Some(queue.is_paused(name).await?) } else { None };

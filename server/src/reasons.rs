@@ -1,6 +1,7 @@
-//! Reasons of dead letters, made alike.
+//! Reasons of dead letters, normalised so that like ones are equal.
 
-/// The reason with each number replaced by `#`, so that those that differ in attempts and ids alone are one.
+/// Replaces each number in the reason by `#`, so that reasons that differ only in attempts and ids are the
+/// same.
 pub(crate) fn without_numbers(reason: &str) -> String {
     let mut text = String::with_capacity(reason.len());
     let mut in_number = false;

@@ -1,4 +1,4 @@
-//! One look at all queues a second for everybody who watches, and none while nobody does.
+//! Samples all queues once a second for everybody who watches, and not at all while nobody does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,34 +24,34 @@ const EVERY: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 /// The longest that a sample takes.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// For how long it goes on after the last one has stopped watching.
+/// How long sampling goes on after the last watcher has left.
 const LINGER: Duration = Duration::from_mins(1);
 
-/// How all queues stood.
+/// The state of all queues at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) number: u64,
     pub(crate) taken: Instant,
     pub(crate) at: SystemTime,
     pub(crate) partitions: Vec<QueueInfo>,
-    /// Of each of them, in the same order.
+    /// The readings of each queue, in the same order.
     pub(crate) readings: Vec<Reading>,
-    /// Whether there are more.
+    /// Whether there are more queues.
     pub(crate) more: bool,
     /// Why the queues could not be listed.
     pub(crate) unlisted: Option<String>,
-    /// Who works; nothing where that is not kept.
+    /// The registered workers; `None` where no registry is kept.
     pub(crate) workers: Option<Vec<WorkerInfo>>,
 }
 
 impl Sample {
-    /// What somebody may see of it.
+    /// The part of the sample that the caller may see.
     pub(crate) fn seen_by(self: &Arc<Self>, access: &Access) -> Arc<Self> {
         if access.covers_all() {
             return self.clone();
         }
         let mut seen = Self::empty(self);
-        // Without readings in time a queue has none.
+        // If the readings did not come in time, a queue has none.
         let readings = self.readings.iter().copied().chain(std::iter::repeat(Reading::default()));
         let all = self.partitions.iter().zip(readings);
         let part = all.filter(|(queue, _)| access.covers(&queue.partition));
@@ -59,7 +59,7 @@ impl Sample {
         Arc::new(seen)
     }
 
-    /// The same without anything in it.
+    /// The same sample without its contents.
     pub(crate) fn empty(of: &Self) -> Self {
         let Self { number, taken, at, more, .. } = *of;
         Self {
@@ -78,7 +78,7 @@ impl Sample {
         self.partitions.iter().filter_map(of).fold(0, u64::saturating_add)
     }
 
-    /// Whether it shows something else than the one before.
+    /// Whether it shows anything different from the previous sample.
     fn differs(&self, before: &Self) -> bool {
         let workers = |sample: &Self| {
             let all = sample.workers.iter().flatten();
@@ -97,9 +97,9 @@ pub(crate) struct Sampler {
     registry: Option<Registry>,
     latest: watch::Sender<Option<Arc<Sample>>>,
     history: Mutex<History>,
-    /// Held by whoever takes a sample: others wait for it.
+    /// Held by whoever takes a sample; others wait for that one.
     taking: tokio::sync::Mutex<()>,
-    /// When somebody looked last.
+    /// When somebody last looked.
     looked: Mutex<Instant>,
     wake: Notify,
 }
@@ -117,7 +117,7 @@ impl Sampler {
         }
     }
 
-    /// A sample that is at most a pause old; many who ask at once share one.
+    /// Returns a sample that is less than a second old; simultaneous callers share one.
     pub(crate) async fn fresh(&self) -> Arc<Sample> {
         self.is_looked_at();
         let _taking = self.taking.lock().await;
@@ -129,18 +129,18 @@ impl Sampler {
         self.take().await
     }
 
-    /// Each sample that shows something new, from the next one on.
+    /// Receives each sample that shows something new, from the next one on.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Sample>>> {
         self.is_looked_at();
         self.latest.subscribe()
     }
 
-    /// How all stood over time.
+    /// The state of all queues together over time.
     pub(crate) fn points(&self) -> Vec<Point> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).of_all()
     }
 
-    /// How one queue stood over time; nothing of one that is in no sample.
+    /// The state of one queue over time; empty for a queue that is in no sample.
     pub(crate) fn points_of(&self, name: &str) -> Vec<Point> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).of(name)
     }
@@ -223,7 +223,7 @@ impl Sampler {
             .flat_map(|before| &before.partitions)
             .map(|queue| (queue.partition.as_str(), queue))
             .collect();
-        // Without readings in time a queue has none.
+        // If the readings did not come in time, a queue has none.
         let readings = sample.readings.iter().copied().chain(std::iter::repeat(Reading::default()));
         let looks: Vec<_> = sample
             .partitions

@@ -1,4 +1,5 @@
-//! Deliveries as they are handed out: sealed, so that whoever brings one back got it from us.
+//! Deliveries in the form in which they are handed out: sealed, so that a delivery that is sent back is known
+//! to come from this service.
 
 use anyqueue::control::{Change, ControlStore, Expect, Key};
 use anyqueue::{DetachedDelivery, Error, ErrorKind, Result};
@@ -8,24 +9,24 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// Where instances over one store agree on the key.
+/// The entry through which instances over one store agree on the key.
 const KEY_ENTRY: &str = "server/seal";
-/// Bytes of the key, and of the part of HMAC-SHA-256 that goes along: 128 bits cannot be guessed.
+/// The length of the key, and of the part of the HMAC-SHA-256 that is sent along: 128 bits cannot be guessed.
 const KEY_BYTES: usize = 32;
 const MAC_BYTES: usize = 16;
 
 const SEALED: u8 = 1;
 const PINNED: u8 = 2;
 
-/// What somebody brings back.
+/// The contents of a sealed delivery.
 pub(crate) enum Opened {
-    /// All that is needed.
+    /// All that is needed to settle it.
     Detached(Box<DetachedDelivery>),
-    /// The name of what an instance keeps.
+    /// The name under which an instance keeps it.
     Pinned { instance: u64, pin: u128 },
 }
 
-/// Signs deliveries, and recognises them.
+/// Seals deliveries, and opens them.
 pub(crate) struct Sealer {
     key: [u8; KEY_BYTES],
 }
@@ -37,17 +38,18 @@ struct StoredKey {
 }
 
 impl Sealer {
-    /// With a key of its own: nobody else can open what it seals.
+    /// Creates a sealer with a key of its own: nobody else can open what it seals.
     pub(crate) fn random() -> Self {
         let mut key = [0; KEY_BYTES];
         for part in key.chunks_mut(16) {
-            // From the operating system, as every random id.
+            // From the operating system, like every random id.
             part.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
         }
         Self { key }
     }
 
-    /// With the key that all instances over this store share; whoever comes first makes it.
+    /// Creates a sealer with the key that all instances over this store share; the first instance creates the
+    /// key.
     pub(crate) async fn shared(store: &ControlStore) -> Result<Self> {
         let own = Self::random();
         let stored = StoredKey { format: 1, key: BASE64.encode(own.key) };
@@ -87,7 +89,7 @@ impl Sealer {
         BASE64.encode(bytes)
     }
 
-    /// What a delivery says; `None` if it is not ours.
+    /// Opens a sealed delivery; `None` if this service did not seal it.
     pub(crate) fn open(&self, sealed: &str) -> Option<Opened> {
         let bytes = BASE64.decode(sealed).ok()?;
         let (content, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC_BYTES)?)?;

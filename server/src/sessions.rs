@@ -1,4 +1,4 @@
-//! The sessions of people who entered with a token.
+//! The sessions of people who logged in with a token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,11 @@ const LASTS: Duration = Duration::from_hours(12);
 /// The most sessions at once: beyond that the oldest ends.
 const MAX_SESSIONS: usize = 1000;
 
-/// The name of a session under a key of this process, so that how long a comparison takes says nothing about it.
+/// The hash of a session's name under a key of this process, so that the time of a comparison reveals nothing
+/// about the name.
 type Hash = [u8; 32];
 
-/// Who has entered, and with which token.
+/// Who has logged in, and with which token.
 pub(crate) struct Sessions {
     key: [u8; 16],
     entered: Mutex<HashMap<Hash, (Instant, Arc<Access>)>>,
@@ -30,7 +31,7 @@ impl Sessions {
         Self { key: *uuid::Uuid::new_v4().as_bytes(), entered: Mutex::default() }
     }
 
-    /// A new session for whoever has shown a token.
+    /// Starts a session for a person who has shown a token, and returns its name.
     pub(crate) fn enter(&self, access: Arc<Access>) -> String {
         let (name, now) = (uuid::Uuid::new_v4().simple().to_string(), Instant::now());
         let mut entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +45,7 @@ impl Sessions {
         name
     }
 
-    /// Whose session it is, if it lasts. Whether the token still counts is another question.
+    /// Whose session it is, if it still lasts. It does not check whether the token is still valid.
     pub(crate) fn of(&self, name: &str) -> Option<Arc<Access>> {
         let entered = self.entered.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, access) = entered.get(&hash(self.key, name))?;

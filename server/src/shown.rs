@@ -1,4 +1,4 @@
-//! What the registry shows of what a worker elsewhere holds.
+//! What the registry shows of the tasks that a worker elsewhere holds.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use anyqueue_control::registry::HeldTask;
 use crate::app::App;
 use crate::held::Held;
 
-/// What is shown of it; nothing if it is not kept any more.
+/// What is shown of the task; `None` if its delivery is kept no longer.
 pub(crate) async fn shown(app: &App, held: &Held) -> Option<HeldTask> {
     let of = |message: &MessageData, partition: &PartitionId, received: SystemTime| {
         let headers = message.headers();

@@ -1,10 +1,10 @@
-//! Steps of time, and what ended in them.
+//! Steps of time, and the tasks that ended in them.
 
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{EndState, Histogram, SeriesRow, SeriesStep};
 
-/// The time that is looked back.
+/// The length of time that is looked back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Span {
     #[default]
@@ -24,12 +24,12 @@ impl Span {
         }
     }
 
-    /// The one that an address names; an hour if it names none that there is.
+    /// The span with this name; an hour if there is none.
     pub(crate) fn named(name: Option<&str>) -> Self {
         Self::ALL.into_iter().find(|span| Some(span.name()) == name).unwrap_or_default()
     }
 
-    /// The length of its steps, in minutes: they begin at whole ones of UTC.
+    /// The length of its steps in minutes; they begin at multiples of that length in UTC.
     pub(crate) const fn step_minutes(self) -> u64 {
         match self {
             Self::Hour => 5,
@@ -38,7 +38,7 @@ impl Span {
         }
     }
 
-    /// How many whole steps it has; the one that goes on is one more.
+    /// How many complete steps it has; the current one is one more.
     pub(crate) const fn whole_steps(self) -> u64 {
         match self {
             Self::Hour => 12,
@@ -47,7 +47,7 @@ impl Span {
         }
     }
 
-    /// The minute in which it begins.
+    /// The minute in which the span begins.
     pub(crate) fn first(self, now: u64) -> u64 {
         let step = self.step_minutes();
         (now - now % step).saturating_sub(self.whole_steps() * step)
@@ -83,7 +83,7 @@ impl Grain {
         }
     }
 
-    /// The longest that is shown of it.
+    /// The longest span that is shown with steps of this length.
     pub(crate) const fn longest(self) -> Span {
         match self {
             Self::FiveMinutes => Span::Hour,
@@ -91,7 +91,7 @@ impl Grain {
         }
     }
 
-    /// So many minutes are asked for at once: what an answer holds is bounded.
+    /// How many minutes are asked for at once: this bounds what an answer holds.
     pub(crate) const fn asked_minutes(self) -> u64 {
         match self {
             Self::FiveMinutes => 60,
@@ -103,9 +103,9 @@ impl Grain {
 /// The tasks that ended in a step of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Step {
-    /// In the order of [`EndState::ALL`].
+    /// The counts, in the order of [`EndState::ALL`].
     states: [u64; EndState::ALL.len()],
-    /// How long those took and waited that were not cancelled: these may never have run.
+    /// How long tasks took and waited, without the cancelled ones: these may never have run.
     pub(crate) ran: Histogram,
     pub(crate) waited: Histogram,
 }
@@ -139,7 +139,7 @@ impl Step {
     }
 }
 
-/// When a minute begins that is counted since 1970.
+/// The time at which a minute begins; minutes are counted from 1970.
 pub(crate) fn moment_of(minute: u64) -> SystemTime {
     let since_1970 = Duration::from_secs(minute.saturating_mul(60));
     SystemTime::UNIX_EPOCH.checked_add(since_1970).unwrap_or(SystemTime::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! A connection whose peer has to read.
+//! A connection whose peer has to keep reading.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Fails once a write has made no progress for too long. Without it, a peer that asks and never reads keeps its place, and its answer in memory, for good.
+/// Fails once a write has made no progress for too long. Without it, a peer that makes a request and never
+/// reads would keep its place, and its response in memory, forever.
 pub(crate) struct Stall<S> {
     stream: S,
     patience: Duration,
@@ -21,7 +22,7 @@ impl<S> Stall<S> {
         Self { stream, patience, waiting: None }
     }
 
-    /// What a write came to: if it waits, for no longer than is allowed.
+    /// Passes on the result of a write, and fails if it has waited for longer than is allowed.
     fn judge<T>(&mut self, context: &mut Context<'_>, polled: Poll<Result<T>>) -> Poll<Result<T>> {
         if polled.is_ready() {
             self.waiting = None;

@@ -1,4 +1,4 @@
-//! Which right each request needs. What is not in the table needs all of them.
+//! Which right each request needs. A request that is not in the table needs all of them.
 
 use anyqueue_control::tokens::Right;
 use axum::http::{HeaderMap, Method};
@@ -6,23 +6,23 @@ use axum::http::{HeaderMap, Method};
 use crate::access::{Access, forbidden};
 use crate::problem::Answer;
 
-/// What is needed.
+/// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing.
     Open,
     /// Any token.
     Token,
-    /// A right; for which queues is checked where they are named.
+    /// A right; the queues are checked where they are named.
     Of(Right),
-    /// A right for all queues: it concerns none in particular.
+    /// A right for all queues: the request concerns none in particular.
     ForAll(Right),
 }
 
 use Need::{ForAll, Of, Open, Token};
 use Right::{Admin, Manage, Push, Read, Work};
 
-/// Shows that a worker asks for itself.
+/// The header with which a worker shows that it makes the request for itself.
 pub(crate) const SESSION: &str = "worker-session";
 const FORGET: &str = "/v1/workers/{worker}";
 
@@ -53,7 +53,7 @@ const ROWS: &[(&str, &str, Need)] = &[
     // A worker may work on any queue.
     ("GET", "/v1/workers", ForAll(Read)),
     ("GET", "/v1/workers/{worker}", ForAll(Read)),
-    // What they hold is checked where it is named.
+    // The tasks that they hold are checked where they are named.
     ("POST", "/v1/workers", Of(Work)),
     ("POST", "/v1/workers/{worker}/beat", Of(Work)),
     ("DELETE", FORGET, ForAll(Manage)),
@@ -87,7 +87,7 @@ const ROWS: &[(&str, &str, Need)] = &[
     ("GET", "/management/queue/notifications/summary", Of(Read)),
     ("GET", "/management/queue/notifications/count", Of(Read)),
     ("GET", "/v1/audit", ForAll(Admin)),
-    // It has what schedules push.
+    // The export contains what schedules push.
     ("GET", "/v1/export", ForAll(Admin)),
     ("POST", "/v1/import", ForAll(Manage)),
     ("GET", "/v1/events", Of(Read)),
@@ -124,11 +124,11 @@ const ROWS: &[(&str, &str, Need)] = &[
     ("GET", "/assets/icon.svg", Open),
 ];
 
-/// What a request needs, by the path of its route; without a route there is nothing to do but to say so.
+/// What a request needs, by the path of its route. Without a route there is nothing to do but to say so.
 pub(crate) fn need(method: &Method, route: Option<&str>, headers: &HeaderMap) -> Need {
     let Some(route) = route else { return Token };
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    // A worker that leaves does not manage others.
+    // A worker that leaves manages no other workers.
     if (method, route) == ("DELETE", FORGET) && headers.contains_key(SESSION) {
         return Of(Work);
     }
@@ -137,12 +137,13 @@ pub(crate) fn need(method: &Method, route: Option<&str>, headers: &HeaderMap) ->
 }
 
 impl Need {
-    /// Whether a request with this method that needs it is entered in the audit trail: it manages, and may change something.
+    /// Whether a request with this method and need is entered in the audit trail: it manages, and may change
+    /// something.
     pub(crate) fn is_audited(self, method: &Method) -> bool {
         matches!(self, Of(Manage | Admin) | ForAll(Manage | Admin)) && !method.is_safe()
     }
 
-    /// Refuses whoever lacks it.
+    /// Refuses a caller that lacks what is needed.
     pub(crate) fn check(self, access: &Access) -> Answer<()> {
         match self {
             Of(right) | ForAll(right) if !access.has(right) => {

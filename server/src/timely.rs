@@ -1,4 +1,4 @@
-//! A request's body that has to arrive in time.
+//! The body of a request, which has to arrive in time.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// A body may take a second longer for each of these that have arrived: whoever sends at this pace is slow, but no attack.
+/// A body may take a second longer for each of these that have arrived: a client that sends at this pace is
+/// slow, but no attacker.
 const BYTES_A_SECOND: u64 = 64 << 10;
 
 /// The body did not arrive in time.
@@ -25,13 +26,13 @@ impl fmt::Display for Late {
 
 impl std::error::Error for Late {}
 
-/// Whether an error of reading a body comes from its being late.
+/// Whether reading a body failed because it was late.
 pub(crate) fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.any(<dyn std::error::Error>::is::<Late>)
 }
 
-/// A body whose time begins when somebody first reads it.
+/// A body whose time begins when it is first read.
 pub(crate) struct Timely {
     body: Body,
     patience: Duration,
@@ -66,7 +67,7 @@ impl http_body::Body for Timely {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        // The time goes first: what trickles in is there each time.
+        // The time is checked first: a body that trickles in would be ready each time.
         if self.poll_late(context).is_ready() {
             return Poll::Ready(Some(Err(axum::Error::new(Late))));
         }

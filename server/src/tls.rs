@@ -1,4 +1,4 @@
-//! Encrypted connections.
+//! TLS: the service's certificate, and the certificates of clients.
 
 use std::fmt;
 use std::path::Path;
@@ -17,17 +17,18 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 /// The protocols that are offered within TLS (RFC 7301), the better one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What becomes of clients that show no certificate, where they are asked for one. One that shows a certificate of another authority, or whose time is over, is
-/// refused in any case.
+/// What happens to clients that show no certificate when they are asked for one.
+///
+/// A client whose certificate has expired or was issued by another authority is refused in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are talked to, and each of their requests has to bring a token.
+    /// They are served, and each of their requests must carry a token.
     Optional,
-    /// They are refused before they can ask anything, also for `/livez`.
+    /// They are refused before they can make any request, even to `/livez`.
     Required,
 }
 
-/// How the service shows clients that it is who it says, and keeps others from reading along: TLS 1.2 and 1.3.
+/// How the service proves its identity to clients and encrypts connections: TLS 1.2 and 1.3.
 ///
 /// ```no_run
 /// # async fn example(queue: anyqueue::Queue) -> anyqueue::Result<()> {
@@ -47,11 +48,14 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the service's certificate, followed by those that lead to its authority, and its private key, both in PEM (RFC 7468). They are read once: who renews
-    /// them starts the service anew. Blocks while it reads.
+    /// Reads the service's certificate, followed by the certificates that lead to its authority, and its
+    /// private key, both in PEM (RFC 7468).
+    ///
+    /// The files are read only once: to use renewed ones, restart the service. Blocks while it reads.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason: it cannot be read, holds nothing of the kind, or the key is of another certificate.
+    /// Returns [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason if a file cannot be
+    /// read or does not contain the expected item, or if the key belongs to another certificate.
     pub fn from_files(certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self> {
         let (certificate, key) = (certificate.as_ref(), key.as_ref());
         let chain = certificates(certificate)?;
@@ -67,15 +71,20 @@ impl Tls {
         Ok(Self { chain, key: Arc::new(private), config: Arc::new(config), asks_clients: false })
     }
 
-    /// Asks clients for certificates of these authorities, in PEM, which are read once, too. A client that shows one that is
-    /// [bound to a token](anyqueue_control::tokens::Tokens::bind) need not bring the token: its requests are those of the token. Each request is then somebody's:
-    /// as with [`require_tokens`](crate::ServerBuilder::require_tokens).
+    /// Asks clients for certificates from the authorities whose own certificates are in this PEM file, which
+    /// is read only once. A client whose certificate is [bound to a
+    /// token](anyqueue_control::tokens::Tokens::bind) need not send the token: its requests count as made
+    /// with that token. Every request must then be authenticated, as with
+    /// [`require_tokens`](crate::ServerBuilder::require_tokens).
     ///
-    /// What an authority has revoked is not looked at: unbind the certificate, or delete its token. Its time is looked at as a client connects. Connections are not
-    /// resumed (RFC 8446, 2.2), so that this is done for each, and one on which a certificate was shown is ended after an hour. Blocks while it reads.
+    /// Revocations are not checked: unbind the certificate, or delete its token. The validity period is
+    /// checked when a client connects. Connections are not resumed (RFC 8446, 2.2), so that each one is
+    /// checked, and a connection on which a certificate was shown is closed after an hour. Blocks while it
+    /// reads.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason: it cannot be read, or holds no certificate of an authority.
+    /// Returns [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason if the file cannot be
+    /// read, or contains no certificate of an authority.
     pub fn with_client_authority(
         self,
         authorities: impl AsRef<Path>,
@@ -93,7 +102,7 @@ impl Tls {
         }
         let verifier = verifier.build().map_err(|error| refused(&error))?;
         let mut config = config(&self.chain, &self.key, verifier).map_err(|error| refused(&error))?;
-        // What is resumed would show a certificate whose time is over meanwhile.
+        // A resumed connection could show a certificate that has expired meanwhile.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), asks_clients: true, ..self })
@@ -109,17 +118,18 @@ impl Tls {
     }
 }
 
-/// What the first certificate of a file in PEM is known by. Blocks while it reads.
+/// Returns the fingerprint of the first certificate in a PEM file. Blocks while it reads.
 ///
 /// # Errors
-/// [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason: it cannot be read, or holds none.
+/// Returns [`InvalidInput`](ErrorKind::InvalidInput) with the file and the reason if the file cannot be read,
+/// or contains no certificate.
 pub fn fingerprint_of(certificate: impl AsRef<Path>) -> Result<Fingerprint> {
     let certificate = certificate.as_ref();
     let all = certificates(certificate)?;
     all.first().map(|first| Fingerprint::of(first)).ok_or_else(|| none_in(certificate))
 }
 
-/// At least one.
+/// Reads the certificates in a file: at least one.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let all = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)

@@ -1,4 +1,4 @@
-//! The audit trail: managing requests are entered before anything is done, and again with what came of them.
+//! The audit trail: a managing request is entered before anything is done, and its outcome afterwards.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,38 +15,41 @@ use crate::noted::Notes;
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 
-/// How long the store may take to enter something.
+/// How long the store may take for an entry.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// The most requests that are being entered at once, with those whose clients have left meanwhile.
+/// The most requests that are being entered at once, including those whose clients have left meanwhile.
 const MAX_ENTERING: usize = 4096;
-/// What came of a request whose client left before it was answered: no status of HTTP, but the usual number for it.
+/// The outcome of a request whose client left before the response: no HTTP status, but the usual number for
+/// it.
 pub(crate) const LEFT: u16 = 499;
 
-/// Where managing requests are entered.
+/// Enters managing requests.
 pub(crate) struct Trail {
     audit: Option<Audit>,
     room: Arc<Semaphore>,
 }
 
-/// A request that is entered. Dropped before what came of it is entered, its client has left, which is entered then.
+/// A request that has been entered. If it is dropped before its outcome is entered, its client has left, and
+/// that is entered as the outcome.
 pub(crate) struct Entered {
     audit: Audit,
-    /// Nothing once what came of it is being entered.
+    /// `None` once the outcome is being entered.
     begun: Option<Begun>,
     pub(crate) notes: Notes,
 }
 
 impl Trail {
-    /// The trail of this store; without one nothing is entered, nor by a service that only reads.
+    /// Creates the trail of this store. Nothing is entered without a store, nor by a read-only service.
     pub(crate) fn new(store: Option<&ControlStore>, read_only: bool) -> Self {
         let audit = store.filter(|_| !read_only).map(|store| Audit::new(store.clone()));
         Self { audit, room: Arc::new(Semaphore::new(MAX_ENTERING)) }
     }
 
-    /// Enters a request of somebody who may ask for it, before it does anything. `None` where there is no trail.
+    /// Enters a request before it does anything; its caller has already been admitted. Returns `None` where
+    /// there is no trail.
     ///
     /// # Errors
-    /// If it cannot be entered: then it is not to be done.
+    /// If the request cannot be entered: then it must not be carried out.
     pub(crate) async fn begin(
         &self,
         access: &Access,
@@ -61,7 +64,7 @@ impl Trail {
             call = call.with_token(&token.name);
         }
         if let Some(certificate) = &access.certificate {
-            // Several can stand for one token.
+            // Several certificates can stand for one token.
             notes.detail("certificate", certificate);
         }
         if let Some(Peer(address)) = peer {
@@ -72,7 +75,8 @@ impl Trail {
         };
         let (tell, mut told) = oneshot::channel();
         let (audit, known) = (audit.clone(), notes.clone());
-        // Carried through if the client leaves: what is entered all the same is then dropped here, and so ended.
+        // Runs to completion even if the client leaves: the entry that is made all the same is then dropped
+        // here, which ends it.
         tokio::spawn(async move {
             let begun = audit.begin(&call).await;
             drop(place);
@@ -84,7 +88,7 @@ impl Trail {
             Ok(Err(_)) => "the service ends".to_owned(),
             Err(_) => "the store does not answer".to_owned(),
         };
-        // The store may have it later: then it is dropped, by the other side or with this one.
+        // The store may still enter it later: then it is dropped, by the other side or with this one.
         notes.decide(StatusCode::SERVICE_UNAVAILABLE.as_u16());
         Err(refused(&why))
     }
@@ -97,10 +101,11 @@ fn refused(why: &str) -> Problem {
 }
 
 impl Entered {
-    /// Enters what came of it, also if whoever waits for that goes away. If it fails, the entry says on that it has begun.
+    /// Enters the outcome, even if the caller of this goes away. If that fails, the entry still says only
+    /// that the request has begun.
     pub(crate) async fn end(mut self, status: StatusCode) {
         if let Some(ending) = self.ending(status.as_u16()) {
-            // It ends early only with the service.
+            // It ends early only if the service ends.
             let _ = tokio::spawn(ending).await;
         }
     }
@@ -141,7 +146,7 @@ mod tests {
         (Trail::new(Some(&store), false), Audit::new(store))
     }
 
-    /// What came of the newest request, once that is entered: its status and queues.
+    /// The outcome of the newest request, once it is entered: its status and queues.
     async fn outcome(audit: &Audit) -> (u16, Vec<String>) {
         let ended = async {
             loop {

@@ -1,4 +1,4 @@
-//! What requests and answers have in common: payloads, durations, times, bodies.
+//! What requests and responses have in common: payloads, durations, times, bodies.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
 /// The most items in one request.
 pub(crate) const MAX_ITEMS: usize = 1000;
 
-/// A value as JSON, whatever a client says it accepts.
+/// A value as JSON, whatever the client says it accepts.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -39,7 +39,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Browsers send other types across sites without asking; this one they do not.
+/// Browsers send some other types across sites without a preflight request, but not this one.
 fn is_json(headers: &HeaderMap, subtypes: &[&str]) -> bool {
     let Some(text) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
         return false;
@@ -83,10 +83,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// One or many items: a JSON array, a single object, or a line of JSON for each.
+/// One or many items: a JSON array, a single object, or one line of JSON for each.
 pub(crate) struct Items<T> {
     pub(crate) items: Vec<T>,
-    /// Whether the answer is to have a line for each, too.
+    /// Whether the response should also have one line for each.
     pub(crate) lines: bool,
 }
 
@@ -117,21 +117,21 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Items<T> {
     }
 }
 
-/// An answer for each item, in order: as an array, or a line for each.
+/// Responds with one answer for each item, in order: as an array, or one line for each.
 pub(crate) fn answers<T: Serialize>(all: &[T], lines: bool) -> Response {
     if !lines {
         return Json(all).into_response();
     }
     let mut body = Vec::new();
     for one in all {
-        // Writing to memory does not fail, and these have no maps with other keys than strings.
+        // Writing to memory does not fail, and these have no maps with keys other than strings.
         let _ = serde_json::to_writer(&mut body, one);
         body.push(b'\n');
     }
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from(body)).into_response()
 }
 
-/// What the address says after its question mark.
+/// The query of the URL.
 pub(crate) struct Query<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
@@ -144,7 +144,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The parts of the address that vary.
+/// The parameters in the path of the URL.
 pub(crate) struct Path<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
@@ -186,7 +186,7 @@ impl Content {
         }
     }
 
-    /// Text as text, all else in base64.
+    /// Text as text, everything else in base64.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self { payload: Some(text.to_owned()), ..Self::default() },
@@ -234,30 +234,30 @@ impl About {
     }
 }
 
-/// The name of a queue that whoever asks may touch.
+/// Parses the name of a queue, and checks that the caller may touch it.
 pub(crate) fn partition(name: &str) -> Answer<PartitionId> {
     let id = PartitionId::new(name)?;
     access::check(id.name())?;
     Ok(id)
 }
 
-/// The id of a message.
+/// Parses the id of a message.
 pub(crate) fn message_id(text: &str) -> Answer<MessageId> {
     text.parse().map_err(|_| Problem::invalid(format!("{text:?} is no message id: it is a UUID")))
 }
 
-/// A time of RFC 3339.
+/// Parses a time in RFC 3339.
 pub(crate) fn time(text: &str) -> Answer<SystemTime> {
     humantime::parse_rfc3339_weak(text)
         .map_err(|_| Problem::invalid(format!("{text:?} is no time: write it as 2026-01-31T08:00:00Z")))
 }
 
-/// The text of a time.
+/// Formats a time in RFC 3339, with milliseconds.
 pub(crate) fn time_text(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// Milliseconds of a duration; what exceeds the number is its largest.
+/// The duration in milliseconds, at most `u64::MAX`.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

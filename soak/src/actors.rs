@@ -11,19 +11,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, End};
 
-/// The partition in use.
+/// The partition that is used.
 pub(crate) const PARTITION: &str = "soak";
 
-/// No call may take longer, whatever the fault: it is retried at most four times, with pauses.
+/// No call may take longer than this, whatever the fault: it is retried at most four times, with pauses.
 const NO_CALL_LONGER: Duration = Duration::from_secs(30);
-/// The most messages in a call.
+/// The maximum number of messages in a call.
 const BATCH: usize = 50;
-/// Pushers pause while this many messages are unsettled. If pushing is faster than settling, the backlog would grow all the time; and
-/// the emulator of SQS goes through all messages of a queue for each request, so that it would become ever slower too.
+/// Pushers pause while this many messages are unsettled. If pushing is faster than settling, the backlog
+/// would keep growing; and the emulator of SQS goes through all messages of a queue for each request, so it
+/// would also become slower and slower.
 const MOST_UNSETTLED: usize = 5000;
-/// Between two checks whether there are fewer.
+/// The time between two checks whether there are fewer.
 const WORKED_OFF: Duration = Duration::from_millis(50);
-/// How often a failed push is retried, at most.
+/// The maximum number of retries of a failed push.
 pub(crate) const AGAIN: usize = 200;
 /// A delay that is longer than any run.
 const PARKED: Duration = Duration::from_hours(6);
@@ -33,7 +34,7 @@ async fn bounded<T>(account: &Account, call: impl Future<Output = T>) -> Option<
     result.inspect_err(|_| account.hung()).ok()
 }
 
-/// A message with everything that the backend can have.
+/// Returns a message with everything that the backend supports.
 fn message(rng: &mut fastrand::Rng, can: &Capabilities) -> MessageData {
     let priority = rng.u8(0..can.priority_levels);
     let mut message = MessageData::new(vec![b'.'; rng.usize(0..600)]).with_priority(priority);
@@ -46,7 +47,8 @@ fn message(rng: &mut fastrand::Rng, can: &Capabilities) -> MessageData {
     message
 }
 
-/// Now and then one that still waits at the end, where that can be seen: so that the account of the ledger has some that live.
+/// Now and then delays a message until after the end, if that can be seen, so that the ledger's account has
+/// some live tasks.
 fn park(message: MessageData, queue: &Queue, account: &Account, rng: &mut fastrand::Rng) -> MessageData {
     let can = queue.capabilities();
     let can_wait = can.push_delay.is_some_and(|delay| delay.max >= PARKED) && can.inspect.browse;
@@ -57,7 +59,8 @@ fn park(message: MessageData, queue: &Queue, account: &Account, rng: &mut fastra
     message.with_delay(PARKED)
 }
 
-/// Pushes until asked to stop, and each message until it is acknowledged; with a ledger, some are given up after one try.
+/// Pushes until asked to stop, and each message until it is acknowledged; with a ledger, gives up on some
+/// after one try.
 pub(crate) async fn push(
     queue: Queue,
     account: Arc<Account>,
@@ -79,7 +82,7 @@ pub(crate) async fn push(
     }
 }
 
-/// Pushes these until all are acknowledged, at most so often.
+/// Pushes these messages until all are acknowledged, with a limited number of retries.
 pub(crate) async fn store(
     queue: &Queue,
     partition: &str,
@@ -117,7 +120,7 @@ pub(crate) async fn consume(
         let held = held.unwrap_or_default();
         let mut working = tokio::task::JoinSet::new();
         for handler in held {
-            // A reply that took longer than its lease says nothing about now.
+            // A reply that took longer than its lease says nothing about the present.
             if !handler.is_lost() {
                 account.delivered(handler.id());
                 working.spawn(work(handler, account.clone(), rng.u8(0..100)));
@@ -147,12 +150,13 @@ async fn work(mut handler: Delivery, account: Arc<Account>, fate: u8) {
                 account.confirmed(id, number);
             }
         }
-        // Also if `Lost`: a first attempt may have succeeded without a reply.
+        // Even if it returned `Lost`: a first attempt may have succeeded without a reply.
         (_, Some(end)) => account.end_unknown(id, end),
     }
 }
 
-/// Says for the ledger how a task ends that is removed, and returns the number by which its entry will name this. In the entry it stands as the worker.
+/// States for the ledger how a removed task ends, and returns the number by which its entry will name this.
+/// The entry has it as the worker.
 fn say(handler: &mut Delivery, account: &Account, fate: u8) -> Option<u64> {
     let state = match fate {
         15..18 => EndState::Cancelled,

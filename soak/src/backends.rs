@@ -7,8 +7,8 @@ use clap::ValueEnum;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A killed broker repeats an unfinished move between two of its queues only after this many milliseconds. The default of three minutes is
-/// longer than the soak waits for missing messages.
+/// A killed broker repeats an unfinished move between two of its queues only after this many milliseconds.
+/// The default of three minutes is longer than the soak waits for missing messages.
 const MOVED_AGAIN: &str = "-rabbit dead_letter_worker_publisher_confirm_timeout 3000";
 
 /// A backend. All but SQLite have a server of their own.
@@ -32,12 +32,13 @@ impl Backend {
         }
     }
 
-    /// Whether it keeps no ends and no control entries, so that a store beside it has to.
+    /// Returns whether the backend keeps no ends and no control entries, so that a store beside it has to.
     pub(crate) fn needs_store(self) -> bool {
         matches!(self, Self::Rabbitmq | Self::Sqs)
     }
 
-    /// A private server that loses nothing it has acknowledged; `None` if it is not installed, which is reported, or if the backend has none.
+    /// Starts a private server that loses nothing that it has acknowledged. `None` if it is not installed,
+    /// which is reported, or if the backend has none.
     pub(crate) async fn start(self) -> Result<Option<Server>> {
         Ok(match self {
             Self::Postgres => start_if_installed(Postgres::new()).await?,
@@ -48,8 +49,8 @@ impl Backend {
         })
     }
 
-    /// Ends the server at once, and returns the word for that. The emulator of SQS keeps what it acknowledged only if it is stopped in
-    /// order.
+    /// Kills the server, or stops it if it is the emulator of SQS, which otherwise would not keep what it
+    /// acknowledged. Returns the word for that.
     pub(crate) async fn take_away(self, server: &Server) -> Result<&'static str> {
         if self == Self::Sqs {
             server.stop().await?;
@@ -59,7 +60,8 @@ impl Backend {
         Ok("killed")
     }
 
-    /// What clients open, where the server is at this URL: its own, or one that goes through a proxy. They give a call up after so many seconds.
+    /// Returns the URL that clients open for the server at this URL, either its own or that of a proxy. They
+    /// give a call up after `call_timeout_s` seconds.
     pub(crate) fn url(self, server: &str, call_timeout_s: u32) -> String {
         let url = match self {
             Self::Sqs => format!("sqs://test:test@us-east-1/soak?endpoint={server}"),

@@ -8,7 +8,7 @@ use anyqueue_testkit::{Fault, Proxy};
 use crate::backends::Result;
 use crate::site::Site;
 
-/// All queues are created before the first fault: a `kill -9` may lose a queue that was just created.
+/// By then all queues have been created: a `kill -9` may lose a queue that was just created.
 const BEFORE: Duration = Duration::from_secs(4);
 
 /// How often each fault happened.
@@ -21,8 +21,8 @@ impl Faults {
     }
 }
 
-/// Injects one fault after the other, with pauses between, until the given time. Afterwards everything works again. A file has none: only those
-/// who use it can be harmed.
+/// Injects one fault after the other, with pauses in between, until the given time. Afterwards everything
+/// works again. A file has no faults: only its users can be harmed.
 pub(crate) async fn inject(site: &Site, mut rng: fastrand::Rng, until: Instant) -> Result<Faults> {
     let mut faults = Faults::default();
     let Some((server, proxy)) = site.server() else {
@@ -72,7 +72,7 @@ async fn for_a_while(
     pause(rng, 500..4000).await;
     proxy.reset_all();
     proxy.set(Fault::Pass).await?;
-    // Nor may whoever connected meanwhile wait for what it has lost.
+    // Whoever connected meanwhile must not wait for what has been lost.
     proxy.reset_all();
     Ok(name)
 }

@@ -1,7 +1,9 @@
-//! Random work on a private server under random faults, with an exact account at the end. Prints a report as one JSON object.
+//! Random work on a private server under random faults, with an exact account at the end. Prints a report as
+//! one JSON object.
 //!
-//! `cargo run --release -p anyqueue-soak -- postgres 10 42`: for ten minutes, with seed 42. The seed repeats the choices, not their
-//! moments. `cargo xtask soak postgres` does the same, and saves the report.
+//! `cargo run --release -p anyqueue-soak -- postgres 10 42` runs for ten minutes, with seed 42. The seed
+//! repeats the choices, but not when they are made. `cargo xtask soak postgres` does the same, and saves the
+//! report.
 
 mod account;
 mod actors;

@@ -9,12 +9,12 @@ use clap::Args;
 
 use crate::backends::Result;
 
-/// How long a delivery is held by who does not say otherwise.
+/// How long a delivery is held by a pull that does not say otherwise.
 const LEASE: Duration = Duration::from_secs(5);
-/// How long what is drained at the end is held.
+/// How long messages that are drained at the end are held.
 const LEASE_OF_LOOKS: Duration = Duration::from_mins(1);
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// The same for looks at the end: to count what a long run has left takes longer.
+/// The timeout of calls at the end: counting what a long run has left takes longer.
 const LOOK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Where everything is.
@@ -32,18 +32,18 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// For the time of the faults. Nothing is repeated unseen: a push that is made again after its message came and went stores a second one, and the
-    /// account has to know.
+    /// Opens the queue for the time of the faults. Nothing is repeated unseen: a push that is repeated after
+    /// its message came and went stores a second one, and the account has to know.
     pub(crate) async fn open(&self) -> Result<Queue> {
         self.open_with(LEASE, CALL_TIMEOUT, RetryPolicy::NEVER).await
     }
 
-    /// For workers: failed calls are retried as usual.
+    /// Opens the queue for workers: failed calls are retried as usual.
     pub(crate) async fn open_to_work(&self) -> Result<Queue> {
         self.open_with(LEASE, CALL_TIMEOUT, RetryPolicy::default()).await
     }
 
-    /// For looks at the end.
+    /// Opens the queue for looking at the end.
     pub(crate) async fn open_to_look(&self) -> Result<Queue> {
         self.open_with(LEASE_OF_LOOKS, LOOK_TIMEOUT, RetryPolicy::default()).await
     }
@@ -61,7 +61,8 @@ impl Places {
         Ok(builder.build()?)
     }
 
-    /// The queue that control entries are reached through: its own handle on the store, if the queue has none itself.
+    /// Returns the queue through which control entries are reached: its own handle on the store, if the queue
+    /// itself has none.
     pub(crate) async fn open_control(&self, queue: &Queue) -> Result<Queue> {
         match &self.store_url {
             Some(store) => Ok(Queue::new(anyqueue_backends::open(store).await?)?),
@@ -69,12 +70,12 @@ impl Places {
         }
     }
 
-    /// What runs the schedules that are kept in `home`, for tasks on this queue.
+    /// Returns the scheduler of the schedules that are kept in `home`, for tasks on this queue.
     pub(crate) fn scheduler(&self, queue: &Queue, home: &Queue) -> Result<Scheduler> {
         Ok(if self.store_url.is_some() { Scheduler::beside(queue, home)? } else { Scheduler::new(queue)? })
     }
 
-    /// All this as arguments of a command.
+    /// Returns all this as arguments of a command.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--url".to_owned(), self.url.clone()];
         if let Some(store) = &self.store_url {

@@ -21,7 +21,8 @@ const PUSHERS: u64 = 2;
 const CONSUMERS: u64 = 3;
 /// How long the queue may take to become empty after the last fault.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// A queue that has delivered nothing for this long is empty: whatever was held or delayed has come back by then.
+/// A queue that has delivered nothing for this long is empty: whatever was held or delayed has come back by
+/// then.
 const QUIET: Duration = Duration::from_secs(12);
 
 /// What to soak, and how.
@@ -51,7 +52,7 @@ struct Happened {
     store: Faults,
 }
 
-/// Whether the account is right.
+/// Returns whether the account is right.
 pub(crate) async fn soak(arguments: &Arguments) -> Result<bool> {
     let Arguments { backend, seed, minutes, ledger, store, .. } = *arguments;
     let Some(site) = Site::start(backend).await? else { return Ok(false) };
@@ -89,7 +90,7 @@ pub(crate) async fn soak(arguments: &Arguments) -> Result<bool> {
     let happened = Happened { queue, store: store_faults };
     let is_empty = actors.end(&account).await;
 
-    // Opened now: the connections of before are of servers that were killed.
+    // Opened now, because the earlier connections are to servers that were killed.
     let last = direct.open_to_look().await?;
     let mut violations = Vec::new();
     let mut report = report(arguments, &site, store.as_ref(), &happened);
@@ -137,7 +138,7 @@ impl Actors {
         Ok(Self { pushers, consumers, stop, drained })
     }
 
-    /// Stops the pushers, and the consumers when nothing comes any more. Returns whether it came to that.
+    /// Stops the pushers, then the consumers when nothing comes any more. Returns whether it got that far.
     async fn end(mut self, account: &Account) -> bool {
         self.stop.cancel();
         while self.pushers.join_next().await.is_some() {}
@@ -153,7 +154,8 @@ impl Actors {
     }
 }
 
-/// Not every backend counts held or delayed messages, but all are delivered sooner or later.
+/// Returns whether the queue became empty. Not every backend counts held or delayed messages, but all of them
+/// are delivered sooner or later.
 async fn wait_until_empty(account: &Account) -> bool {
     let (began, deadline) = (Instant::now(), Instant::now() + PATIENCE);
     while Instant::now() < deadline {

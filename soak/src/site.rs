@@ -1,4 +1,4 @@
-//! A backend's server and the proxy before it, or its file.
+//! A backend's server and the proxy in front of it, or its file.
 
 use anyqueue_testkit::{Proxy, Server};
 use tempfile::TempDir;
@@ -7,10 +7,10 @@ use crate::backends::{Backend, Result};
 
 /// How long a call may take during the faults.
 const CALL_TIMEOUT_S: u32 = 3;
-/// The same at the end: to count what a long run has left takes longer.
+/// The same at the end: counting what a long run has left takes longer.
 const LOOK_TIMEOUT_S: u32 = 60;
 
-/// Where the messages, or the ends of tasks, of a run are.
+/// Where the messages of a run are, or the ends of its tasks.
 #[derive(Debug)]
 pub(crate) struct Site {
     backend: Backend,
@@ -21,7 +21,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A fresh one; `None` if its server is not installed, which is reported.
+    /// Starts a fresh one; `None` if its server is not installed, which is reported.
     pub(crate) async fn start(backend: Backend) -> Result<Option<Self>> {
         if backend == Backend::Sqlite {
             let folder = tempfile::tempdir()?;
@@ -41,22 +41,22 @@ impl Site {
         self.backend
     }
 
-    /// The server and the proxy, if it has them.
+    /// Returns the server and the proxy, if there are any.
     pub(crate) fn server(&self) -> Option<&(Server, Proxy)> {
         self.server.as_ref()
     }
 
-    /// Its clients' URL, through the proxy.
+    /// Returns the URL for clients, through the proxy.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The URL that no fault of the network reaches.
+    /// Returns the URL that no network fault affects.
     pub(crate) fn direct_url(&self) -> &str {
         &self.direct_url
     }
 
-    /// The server's version, if it has one.
+    /// Returns the server's version, if there is a server.
     pub(crate) fn version(&self) -> Option<&str> {
         self.server().map(|(server, _)| server.version())
     }

@@ -1,4 +1,4 @@
-//! A look at all tasks at the end, by every way that the library offers.
+//! A look at all tasks at the end, in every way that the library offers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,12 +13,13 @@ use futures_util::TryStreamExt;
 use crate::account::{EndedTask, Found, Keeping};
 use crate::backends::Result;
 
-/// How many tasks are asked for one by one.
+/// How many tasks are looked up one by one.
 const SINGLY: usize = 300;
 /// Deliveries in one pull.
 const BATCH: usize = 500;
 
-/// All tasks of a partition, its dead letters included, and what is wrong with the answers among themselves. Dead letters are drained.
+/// Returns all tasks of a partition, including its dead letters, and where the answers contradict each other.
+/// Dead letters are drained.
 pub(crate) async fn survey(queue: &Queue, partition: &str) -> Result<(Found, Vec<String>)> {
     let mut found = Found::default();
     let mut wrong = Vec::new();
@@ -54,12 +55,13 @@ pub(crate) async fn survey(queue: &Queue, partition: &str) -> Result<(Found, Vec
     Ok((found, wrong))
 }
 
-/// Whether this is what a ledger beside the queue was told of a task that waits or is dead. Who was killed may have told nothing.
+/// Returns whether this is only what a ledger beside the queue was told about a task that waits or is dead. A
+/// killed process may have told nothing.
 fn is_hearsay(queue: &Queue, task: &Task) -> bool {
     !queue.capabilities().inspect.browse && task.waited.is_none()
 }
 
-/// What can be said of how this queue keeps ends.
+/// Returns how this queue keeps ends.
 pub(crate) fn keeping(queue: &Queue) -> Keeping {
     let can = queue.capabilities();
     Keeping {
@@ -74,7 +76,7 @@ fn sorted(ids: &[MessageId]) -> Vec<MessageId> {
     ids
 }
 
-/// How many of some tasks are, each asked for by its id, in none of the states that the list has of it.
+/// Returns how many of some tasks, looked up by id, are in none of the states that the list has for them.
 async fn look_singly(queue: &Queue, partition: &str, found: &Found) -> Result<usize> {
     let mut listed: HashMap<MessageId, Vec<Option<EndState>>> = HashMap::new();
     let ended = found.ended.iter().map(|task| (task.id, Some(task.state)));

@@ -1,4 +1,5 @@
-//! `cargo xtask api`: the public items of each published library, one on each line, so that a change of them shows in a review.
+//! `cargo xtask api`: lists the public items of each published library, one on each line, so that a review
+//! shows any change of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use crate::workspace::{Result, cargo, output, root, run};
 
 /// Where the listings are kept.
 const LISTINGS: &str = "docs/api";
-/// What turns rustdoc's JSON into lines: a workspace of its own, as it has to fit the compiler.
+/// The program that turns rustdoc's JSON into lines: a workspace of its own, because it has to match the
+/// compiler.
 const LISTER: &str = "xtask/api/Cargo.toml";
 
 /// Whether to write or to compare.
@@ -21,7 +23,7 @@ pub(crate) struct Options {
     check: bool,
 }
 
-/// Writes the listings, or compares them.
+/// Writes the listings, or compares them with the committed ones.
 pub(crate) fn run_api(options: &Options) -> Result<()> {
     let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version=1", "--quiet"]))?;
     let target = target(&metadata)?;
@@ -40,7 +42,7 @@ pub(crate) fn run_api(options: &Options) -> Result<()> {
     if stale.is_empty() { Ok(()) } else { Err(format!("stale: {}; run `cargo xtask api`", stale.join(", "))) }
 }
 
-/// The packages that have a library and may be published.
+/// Returns the packages that have a library and may be published.
 fn published_libraries(metadata: &str) -> Result<Vec<String>> {
     let metadata: Value =
         serde_json::from_str(metadata).map_err(|error| format!("cargo metadata: {error}"))?;
@@ -58,7 +60,7 @@ fn published_libraries(metadata: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The folder of build products.
+/// Returns the folder of build products.
 fn target(metadata: &str) -> Result<PathBuf> {
     let metadata: Value =
         serde_json::from_str(metadata).map_err(|error| format!("cargo metadata: {error}"))?;
@@ -80,8 +82,8 @@ fn listing(package: &str, target: &Path, rustdoc: &Path) -> Result<String> {
     })
 }
 
-/// A rustdoc that writes JSON, which the stable one does only when told that it may. Cargo itself is not told: it would then build
-/// every dependency anew.
+/// Returns a rustdoc that writes JSON; the stable one does so only with an environment variable. Cargo itself
+/// does not get the variable: it would then build every dependency anew.
 fn rustdoc(target: &Path) -> Result<PathBuf> {
     let file = target.join("api/rustdoc.sh");
     write(&file, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n")?;

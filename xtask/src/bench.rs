@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: measures each backend against its hand-written client, and writes figures, page and charts.
+//! `cargo xtask bench`: measures each backend against its hand-written client, and writes figures, page and
+//! charts.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +13,7 @@ use crate::workspace::{self, Result, cargo, line, root};
 
 /// Where figures are kept.
 const FIGURES: &str = "docs/benchmarks";
-/// What has a hand-written client to be measured against.
+/// The backends that have a hand-written client to be measured against.
 const BACKENDS: &[&str] = &[
     "memory",
     "sqlite",
@@ -23,19 +24,19 @@ const BACKENDS: &[&str] = &[
     "rabbitmq-classic",
     "rabbitmq-classic-prefetch",
 ];
-/// Of this one the price is counted, not the speed.
+/// For this one, the price is counted and not the speed.
 const SQS: &str = "sqs";
 /// The worker runtime against the bare queue.
 const WORKER: &str = "worker";
-/// Where the worker is measured.
+/// The backends on which the worker is measured.
 const WORKER_BACKENDS: &[&str] = &["memory", "sqlite", "postgres", "redis", "rabbitmq"];
 /// Other Rust libraries.
 const PEERS: &str = "peers";
 /// Every scenario of the bench.
 const ALL: &str = "all";
-/// The scenarios in which it matters whether the server sends ahead.
+/// The scenarios in which it matters whether the server sends messages ahead.
 const DRAIN: &str = "drain";
-/// Kinds of a backend in which it does.
+/// The suffix of the kinds of a backend in which the server sends ahead.
 const AHEAD: &str = "-prefetch";
 
 /// What to measure, how often.
@@ -60,7 +61,7 @@ fn everything() -> impl Iterator<Item = &'static str> {
     BACKENDS.iter().copied().chain([SQS, WORKER, PEERS])
 }
 
-/// Measures, writes what was measured (failures too), and brings the documents up to date.
+/// Measures, writes the results (failures too), and brings the documents up to date.
 pub(crate) fn run_bench(options: &Options) -> Result<()> {
     let chosen: Vec<&str> = if options.what.is_empty() {
         everything().collect()
@@ -101,7 +102,7 @@ fn file_of(what: &str) -> String {
     format!("{FIGURES}{folder}/{what}.jsonl")
 }
 
-/// The programs that print the figures, one JSON object a line.
+/// Returns the programs that print the figures, one JSON object a line.
 fn programs(what: &str, options: &Options) -> Vec<Command> {
     let rounds = format!("--rounds={}", options.rounds);
     let scenario = match options.scenario.as_str() {
@@ -138,7 +139,7 @@ fn programs(what: &str, options: &Options) -> Vec<Command> {
     }
 }
 
-/// Runs the program and collects its lines; a word of each is shown, as it takes minutes.
+/// Runs the program and collects its lines. A word of each is shown, because it takes minutes.
 fn printed(program: &mut Command, lines: &mut Vec<String>) -> Result<()> {
     let name = line(program);
     let fault = |error: std::io::Error| format!("cannot run `{name}`: {error}");
@@ -162,7 +163,7 @@ fn summary(figures: &Value) -> String {
     words.chain(ratio).collect::<Vec<_>>().join(", ")
 }
 
-/// The old lines, of which the new ones replace those of the same scenario.
+/// Returns the old lines, with those of the same scenarios replaced by the new ones.
 fn merged(old: &str, mut new: Vec<String>) -> Vec<String> {
     let key = |line: &str| {
         let figures: Value = serde_json::from_str(line).unwrap_or_default();

@@ -16,7 +16,7 @@ pub(crate) fn test() -> Result<()> {
     run_steps(&steps)
 }
 
-/// Checks and tests what finds most slips in the time of a short pause.
+/// Runs the checks and tests that find most mistakes within a short pause.
 pub(crate) fn quick() -> Result<()> {
     let mut steps = first_checks();
     steps.push(Step { name: "tests", run: Run::Here(|| done(programs::run_quick())) });
@@ -28,7 +28,7 @@ pub(crate) fn ci(full: bool) -> Result<()> {
     let mut steps = checks();
     if full {
         steps.extend(package::steps());
-        // A workspace of its own, which nothing else builds.
+        // A workspace of its own, which no other step builds.
         steps.push(Step {
             name: "peers",
             run: Run::Cargo(&["check", "--locked", "--manifest-path", "bench/peers/Cargo.toml"]),
@@ -41,7 +41,7 @@ pub(crate) fn ci(full: bool) -> Result<()> {
     run_steps(&steps)
 }
 
-/// Takes seconds if little has changed.
+/// Returns the first checks, which take seconds if little has changed.
 fn first_checks() -> Vec<Step> {
     vec![
         Step { name: "fmt", run: Run::Cargo(&["fmt", "--all", "--check"]) },
@@ -53,7 +53,7 @@ fn first_checks() -> Vec<Step> {
     ]
 }
 
-/// Quick ones first, so that a mistake shows in seconds.
+/// Returns all checks, the quick ones first, so that a mistake shows within seconds.
 fn checks() -> Vec<Step> {
     let mut steps = first_checks();
     steps.extend([
@@ -63,7 +63,7 @@ fn checks() -> Vec<Step> {
         },
         Step { name: "tests", run: Run::Here(|| done(programs::run_all())) },
         Step { name: "doctests", run: Run::Cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]) },
-        // Alone, because other members' features could hide one that it forgot to ask for.
+        // Tested alone, because features of other members could hide one that it forgot to ask for.
         Step { name: "quickstart", run: Run::Cargo(&["test", "--package", "quickstart"]) },
     ]);
     steps

@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: the suite alone, against one backend.
+//! `cargo xtask conformance`: runs the suite alone, against one backend.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 /// Runs the suite and prints its table.
 pub(crate) fn run_conformance(options: &Options) -> Result<()> {
     known(&options.backend, &backends()?)?;
-    // A run whose seed nobody knows could not be repeated.
+    // A run whose seed is unknown could not be repeated.
     let first = options.seed.unwrap_or_else(time_seed);
     let mut runs = Vec::new();
     for index in 0..options.runs {
@@ -78,7 +78,8 @@ fn write_report(wanted: &Path, runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// What many runs came to: the facts of the first, then a line for each. No run is left out.
+/// Returns the account of many runs: what the first one says of itself, then a line for each. No run is left
+/// out.
 fn account(runs: &[Run]) -> Result<String> {
     let mut lines = Vec::new();
     let mut facts = Value::Null;
@@ -99,7 +100,7 @@ fn account(runs: &[Run]) -> Result<String> {
     serde_json::to_string_pretty(&facts).map_err(|error| error.to_string())
 }
 
-/// What differs from run to run.
+/// The fields that differ from run to run.
 const PER_RUN: [&str; 3] = ["seed", "certificate", "took_ms"];
 
 fn line(report: &Value, cases: &[Value]) -> Value {
@@ -133,7 +134,7 @@ pub(crate) fn run_all(runs: u32) -> Result<()> {
 }
 
 fn run_once(options: &Options, seed: u64, folder: &Path) -> Result<()> {
-    // What an earlier run left must not be taken for this one's.
+    // What an earlier run left must not be mistaken for this one's.
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
     }
@@ -152,7 +153,7 @@ fn run_once(options: &Options, seed: u64, folder: &Path) -> Result<()> {
         command.env("ANYQUEUE_CONFORMANCE_MINUTES", minutes.to_string());
     }
     let result = run(&mut command);
-    // The report is of most use after a failure; but where the suite did not even build, there is none.
+    // The report matters most after a failure; but if the suite did not even build, there is none.
     let shown = show_report(folder);
     result.map_err(|error| format!("seed {seed}: {error}")).and(shown)
 }
@@ -168,7 +169,7 @@ fn show_report(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The report of this kind. The harness chose its name.
+/// Returns the path of the report with this extension. The harness chose its name.
 fn report(folder: &Path, extension: &str) -> Result<PathBuf> {
     let entries =
         fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
@@ -192,8 +193,8 @@ fn parse(report: &str) -> Result<Value> {
     serde_json::from_str(report).map_err(|error| format!("the report is no JSON: {error}"))
 }
 
-/// The adapters that have a conformance test, and those of the same adapter over another kind of queue or server, each a file of its
-/// own among the adapter's tests.
+/// Returns the adapters that have a conformance test, and the other suites of the same adapter, for another
+/// kind of queue or server, each a file of its own among the adapter's tests.
 fn backends() -> Result<Vec<String>> {
     let mut backends = Vec::new();
     for adapter in names(&root().join("adapters"))? {
@@ -213,7 +214,7 @@ fn backends() -> Result<Vec<String>> {
 /// An adapter's first suite.
 const SUITE: &str = "conformance";
 
-/// The adapter's folder and the test that is meant.
+/// Returns the adapter's folder and the name of the test.
 fn target(backend: &str) -> (&str, &str) {
     backend.split_once('-').unwrap_or((backend, SUITE))
 }
@@ -232,7 +233,7 @@ fn known(backend: &str, backends: &[String]) -> Result<()> {
     }
 }
 
-/// Another one each time; small enough to retype.
+/// Returns another seed each time, small enough to retype.
 fn time_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs() % 1_000_000)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask fresh`: the commands of the README work on a clone that was never built.
+//! `cargo xtask fresh`: checks that the README's commands work in a clone that was never built.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::workspace::{Result, cargo, command, in_clone, output, run};
 
 const CLONE: &str = "fresh";
-/// The part of the README that has the commands.
+/// The section of the README that contains the commands.
 const SECTION: &str = "## Try it";
-/// What the README calls the folder that the tutorial reads, and a folder of the clone to stand for it.
+/// The README's name for the folder that the tutorial reads, and a folder of the clone that takes its place.
 const FOLDER: (&str, &str) = ("DIR", "docs");
 
-/// Clones what is committed into an empty folder, and runs there the commands that the README has, one after the other.
+/// Clones the commit into an empty folder, and runs the README's commands there, one after the other.
 pub(crate) fn run_fresh() -> Result<()> {
     in_clone(CLONE, run_commands)
 }
@@ -39,14 +39,14 @@ fn run_commands(clone: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The commands of the README's section, without the prompt.
+/// Returns the commands in the README's section, without the prompt.
 fn commands(readme: &str) -> Vec<String> {
     let section = readme.split_once(SECTION).map_or("", |(_, rest)| rest);
     let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
     section.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
-/// Nothing that was built elsewhere is used, and nothing is put elsewhere.
+/// Returns the command. It uses nothing that was built elsewhere, and puts nothing elsewhere.
 fn as_typed(line: &str, clone: &Path) -> std::process::Command {
     let words = line.split_whitespace().skip(1); // after `cargo`
     let words: Vec<&str> = words.map(|word| if word == FOLDER.0 { FOLDER.1 } else { word }).collect();

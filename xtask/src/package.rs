@@ -1,9 +1,9 @@
-//! What a release promises of the packages, as far as a program can check it: `cargo xtask packages`.
+//! `cargo xtask packages`: checks what a release promises of its packages, as far as a program can.
 
 use crate::steps::{Outcome, Run, Step, run_steps};
 use crate::workspace::{Result, cargo, in_clone, run, succeeds};
 
-/// The clone whose lockfile has the least versions.
+/// The name of the clone whose lock file has the lowest versions.
 const LEAST: &str = "least";
 
 /// Checks the packages alone.
@@ -11,19 +11,20 @@ pub(crate) fn run_packages() -> Result<()> {
     run_steps(&steps())
 }
 
-/// Every crate with each of its features alone, with the least versions of what it needs, and from its own package.
+/// Checks every crate: with each feature alone, with the lowest versions of its dependencies, and from its
+/// own package.
 pub(crate) fn steps() -> Vec<Step> {
     let mut steps = dependencies();
     steps.extend([
         Step { name: "features", run: Run::Here(each_feature) },
         Step { name: "least versions", run: Run::Here(least_versions) },
-        // From what is committed, as a release is.
+        // From the commit, as a release is.
         Step { name: "packages", run: Run::Cargo(&["publish", "--workspace", "--dry-run"]) },
     ]);
     steps
 }
 
-/// Licences, sources and known faults of what we depend on.
+/// Checks licences, sources and known vulnerabilities of the dependencies.
 pub(crate) fn dependencies() -> Vec<Step> {
     vec![
         Step { name: "deny", run: Run::Here(|| deny_check(&["licenses", "bans", "sources"])) },
@@ -49,7 +50,8 @@ fn deny_check(what: &[&str]) -> Result<Outcome> {
     run(cargo(&["deny", "check"]).args(what)).map(|()| Outcome::Done)
 }
 
-/// Without the dependencies of tests, which could switch on what a feature forgot to.
+/// Checks each feature without the dependencies of tests, which could enable what a feature forgot to ask
+/// for.
 fn each_feature() -> Result<Outcome> {
     if !succeeds("cargo", &["hack", "--version"]) {
         return Ok(Outcome::Skipped("cargo-hack is not installed"));
@@ -58,11 +60,11 @@ fn each_feature() -> Result<Outcome> {
     run(&mut cargo(&arguments)).map(|()| Outcome::Done)
 }
 
-/// The lowest versions that the manifests allow, in a clone of what is committed.
+/// Checks the workspace with the lowest versions that the manifests allow, in a clone of the commit.
 fn least_versions() -> Result<Outcome> {
     in_clone(LEAST, |clone| {
         let mut update = cargo(&["update", "--quiet", "-Z", "direct-minimal-versions"]);
-        // The option is of nightly alone; what compiles then is the compiler that people have.
+        // Only a nightly cargo has the option; the code is compiled with the compiler that people use.
         run(update.current_dir(clone).env("RUSTC_BOOTSTRAP", "1"))?;
         let mut check = cargo(&["check", "--workspace", "--all-features"]);
         run(check.current_dir(clone).env("CARGO_TARGET_DIR", clone.join("target")))

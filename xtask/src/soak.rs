@@ -34,7 +34,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What the report of such a run is called.
+    /// Returns the name of the report of such a run.
     fn name(&self) -> String {
         let mut words = vec!["soak", &self.backend];
         let needs_store = ["rabbitmq", "sqs"].contains(&self.backend.as_str());
@@ -46,7 +46,7 @@ impl Options {
         words.join("-")
     }
 
-    /// What the soak is told beside its place and time.
+    /// Returns the soak's arguments, except for backend, time and seed.
     fn flags(&self) -> Vec<&str> {
         let mut flags = vec!["--store", &self.store];
         flags.extend(self.ledger.then_some("--ledger"));
@@ -55,7 +55,7 @@ impl Options {
     }
 }
 
-/// Soaks one backend and writes its report among the runs of the suite, a wrong account too.
+/// Soaks one backend and writes its report among the runs of the suite, even if the account is wrong.
 pub(crate) fn run_soak(options: &Options) -> Result<()> {
     let (backend, minutes) = (&options.backend, options.minutes);
     println!("soak: {backend} for {minutes} minutes");

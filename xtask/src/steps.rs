@@ -25,11 +25,11 @@ pub(crate) enum Run {
 pub(crate) enum Outcome {
     /// It did its work.
     Done,
-    /// It was skipped, for this reason. Shown clearly, because it is not a pass.
+    /// It was skipped, for this reason. This is shown clearly, because it is not a pass.
     Skipped(&'static str),
 }
 
-/// Runs the steps up to the first that fails.
+/// Runs the steps up to the first one that fails.
 pub(crate) fn run_steps(steps: &[Step]) -> Result<()> {
     let begin = Instant::now();
     let mut rows = Vec::with_capacity(steps.len());

@@ -4,28 +4,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// What every helper returns. The message is for people: it says what to do.
+/// The result of every helper. The message is for people: it says what to do.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// The workspace's top folder.
+/// Returns the workspace's top folder.
 pub(crate) fn root() -> PathBuf {
-    // Set by `cargo run`: right also for a checkout that was moved after the build.
+    // Set by `cargo run`; correct even for a checkout that was moved after the build.
     let own = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
 }
 
-/// A command in the workspace's top folder.
+/// Creates a command that runs in the workspace's top folder.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
     command
 }
 
-/// The cargo that runs this program.
+/// Returns the cargo that runs this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-    // Cargo's variables about this program would reach build scripts, some of which (ring's) would then rebuild everything.
+    // Cargo's variables about this program would reach build scripts, some of which (ring's) would then
+    // rebuild everything.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_this_program(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -37,7 +38,7 @@ fn is_of_this_program(variable: &str) -> bool {
     variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
-/// Runs a command to its end, its output going where ours goes.
+/// Runs a command to its end; its output goes where ours goes.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|error| format!("cannot run `{}`: {error}", line(command)))?;
     if status.success() { Ok(()) } else { Err(format!("`{}` failed ({status})", line(command))) }
@@ -56,7 +57,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         .map_err(|_| format!("`{}` wrote something that is not UTF-8", line(command)))
 }
 
-/// Whether a command runs and succeeds; what it writes is not shown.
+/// Returns whether a command runs and succeeds; its output is not shown.
 pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     command(program)
         .args(arguments)
@@ -67,8 +68,9 @@ pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Clones what is committed into a folder for temporary files, works there, and removes it, however that ended. Not within the
-/// workspace: cargo would find the settings that lie there, and hide that one was not committed.
+/// Clones the commit into a temporary folder, works there, and removes the folder, however that ended. The
+/// folder is outside the workspace: cargo would find the workspace's settings, which would hide that a file
+/// is not committed.
 pub(crate) fn in_clone(name: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let clone = env::temp_dir().join(format!("anyqueue-{name}-{}", std::process::id()));
     remove(&clone)?;
@@ -85,7 +87,7 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).map_err(|error| format!("cannot remove {}: {error}", folder.display()))
 }
 
-/// The command as one would type it.
+/// Returns the command as one would type it.
 pub(crate) fn line(command: &Command) -> String {
     let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut line = name.to_string_lossy().into_owned();
@@ -100,7 +102,8 @@ pub(crate) fn line(command: &Command) -> String {
 mod tests {
     use super::*;
 
-    /// Otherwise each switch between cargo and `cargo xtask` rebuilds the TLS stack and everything above it.
+    /// If it were, each switch between cargo and `cargo xtask` would rebuild the TLS stack and everything
+    /// above it.
     #[test]
     fn cargo_is_not_told_which_package_this_program_is_of() {
         let command = cargo(&["build"]);

@@ -1,4 +1,4 @@
-//! What is printed of each figure.
+//! What is printed for each figure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::client::Result;
 use crate::environment::Environment;
 use crate::report::percentile_ms;
 
-/// What was measured once.
+/// One measurement.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Line {
     pub(super) backend: &'static str,
@@ -20,10 +20,10 @@ pub(super) struct Line {
     pub(super) over: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) filter: Option<&'static str>,
-    /// Whether the filter says something that no index knows.
+    /// Whether the filter asks for something that no index covers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scans: Option<bool>,
-    /// How many were found, up to a hundred, and whether the time for a look was over before.
+    /// How many tasks were found; `unfinished` says whether the time for a look was over before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +33,10 @@ pub(super) struct Line {
     pub(super) p50_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) worst_ms: Option<f64>,
-    /// Of the store's files, or of its memory, for each end.
+    /// Bytes of the store's files, or of its memory, for each end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes_each: Option<u64>,
-    /// More resident memory than before, at most.
+    /// The largest increase of resident memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) added_kib: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]

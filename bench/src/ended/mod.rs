@@ -1,5 +1,6 @@
-//! Millions of ended tasks: how soon the first page of a filter is there, what a stream of them takes of memory, and how long their place is locked
-//! when it is freed. Of PostgreSQL, SQLite and Redis, which keep them inside; there is no client by hand to compare with.
+//! Millions of ended tasks: how soon the first page of a filter is there, how much memory a stream of them
+//! takes, and how long tables are locked when their space is freed. For PostgreSQL, SQLite and Redis, which
+//! keep ends themselves; there is no hand-written client to compare with.
 
 mod line;
 mod pages;
@@ -14,13 +15,13 @@ use crate::compare::Settings;
 use crate::environment::Environment;
 use crate::service::Service;
 
-/// On the command line: what stands behind the dash is the store.
+/// The names on the command line; the part after the dash is the store.
 pub(crate) const NAMES: [&str; 3] = ["ended-sqlite", "ended-postgres", "ended-redis"];
-/// Unless the command line says how many.
+/// The number of ended tasks, unless the command line says another.
 const ENDED: usize = 10_000_000;
-/// Of a stream.
+/// The number of tasks in a stream.
 const STREAMED: usize = 1_000_000;
-/// Those that are freed at once.
+/// The number of ends that are freed at once.
 const PURGED: usize = 7_000_000;
 
 /// Fills a store, measures it and prints a line for each figure.

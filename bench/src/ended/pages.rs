@@ -10,17 +10,17 @@ use super::line::Line;
 use crate::client::Result;
 use crate::service::http::Http;
 
-/// As many as the service shows, and for so long one look takes at most.
+/// As many as the service shows, and the longest time that one of its looks takes.
 const SHOWN: usize = 100;
 const LOOK: Duration = Duration::from_millis(120);
-/// The count on the page goes so far.
+/// The count on the page is exact up to this number.
 const CAP: u64 = 10_000;
 
 fn ago(hours: u64) -> SystemTime {
     SystemTime::now() - Duration::from_hours(hours)
 }
 
-/// Each as a name, as the library has it, and as an address says it.
+/// Returns each filter with its name, as the library has it, and as a URL's query.
 fn filters() -> Vec<(&'static str, TaskFilter, String)> {
     let text = |time| humantime::format_rfc3339_millis(time).to_string();
     let (all, since, before) = (TaskFilter::new(), ago(9), ago(8));

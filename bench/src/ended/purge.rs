@@ -1,4 +1,4 @@
-//! For how long others wait when the place of millions of ends is freed at once.
+//! How long others wait when the space of millions of ends is freed at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use super::line::Line;
 use super::store::{PostgresStore, SCHEMA};
 use crate::client::Result;
 
-/// Freed by one call at most: more than there are.
+/// The most that one call frees: more than there are.
 const LIMIT: u64 = 100_000_000;
 
-/// In place of what was measured before, so that the disk need not hold both.
+/// Replaces what was measured before, so that the disk need not hold both.
 pub(super) async fn print(
     store: &PostgresStore,
     queue: &Queue,
@@ -32,7 +32,7 @@ pub(super) async fn print(
     let looking = tokio::spawn(look(store.connect().await?, bucket, is_over.clone()));
     tokio::time::sleep(Duration::from_millis(500)).await;
     let began = Instant::now();
-    // A table that a look has locked just then is left for the next call.
+    // A table that a look has locked at that moment is left to the next call.
     let mut freed = 0;
     while freed == 0 {
         freed = queue.purge_ended(LIMIT).await?;
@@ -50,7 +50,7 @@ pub(super) async fn print(
     Line { scenario: "purge", ..line }.times(&looks).print(json)
 }
 
-/// How long each look at the table takes, which waits as long as the table is locked.
+/// Returns how long each look at the table takes; it waits as long as the table is locked.
 async fn look(mut conn: PgConnection, bucket: i32, is_over: Arc<AtomicBool>) -> Result<Vec<Duration>> {
     let text = format!("SELECT 1 FROM {SCHEMA}.ended_{bucket} LIMIT 0");
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! A store with so many ends.
+//! A store with this many ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::client::Result;
 
 /// The schema on PostgreSQL.
 pub(super) const SCHEMA: &str = "ended";
-/// Recorded in one call.
+/// The number of ends recorded in one call.
 const BATCH: u64 = 1000;
 
-/// What is filled; a server of its own ends with it.
+/// The store to fill; its own server ends with it.
 pub(super) enum Store {
     Sqlite { file: PathBuf, url: String },
     Postgres(PostgresStore),
@@ -38,12 +38,12 @@ impl Store {
                 Self::Sqlite { url: format!("sqlite://{name}"), file }
             }
             "ended-postgres" => {
-                // A log of at most a gigabyte: the disk has to hold it too.
+                // At most a gigabyte of log, because the disk has to hold it too.
                 let program = Postgres::new().setting("shared_buffers", "1GB").setting("max_wal_size", "1GB");
                 let server = Server::start(program).await?;
                 Self::Postgres(PostgresStore { url: format!("{}?schema={SCHEMA}", server.url()), server })
             }
-            // What is in memory is what is measured, not its log.
+            // What is in memory is measured, not the log.
             _ => Self::Redis(
                 Server::start(Redis::new().setting("appendonly", "no").setting("save", "")).await?,
             ),
@@ -63,7 +63,7 @@ impl Store {
         Ok(queue)
     }
 
-    /// Fills it, prints what an end takes, and opens it anew.
+    /// Fills the store, prints how much space an end takes, and opens the store anew.
     pub(super) async fn fill(&self, queue: Queue, ended: usize, line: &Line, json: bool) -> Result<Queue> {
         let (began, count) = (Instant::now(), u64::try_from(ended)?);
         queue.push(ends::PARTITION, MessageData::new("waits")).await?;
@@ -116,7 +116,7 @@ async fn used_memory(server: &Server) -> Result<u64> {
     Ok(used.trim().parse()?)
 }
 
-/// As a queue beside it would: these have all ended just now.
+/// Records ends as a queue beside the store would: all of these have ended just now.
 async fn record(url: &str, count: u64) -> Result<()> {
     let storage: Arc<dyn Storage> = anyqueue_backends::open(url).await?;
     let partition = anyqueue::PartitionId::new(ends::PARTITION)?;

@@ -1,4 +1,4 @@
-//! What a stream of many tasks takes of memory: the service and who reads are in this process.
+//! How much memory a stream of many tasks takes: the service and its reader are in this process.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -10,9 +10,9 @@ use super::line::Line;
 use crate::client::Result;
 use crate::service::http::Http;
 
-/// Before it is measured, so that all is there that any stream needs.
+/// Read before the measurement, so that everything that any stream needs is there.
 const WARM_UP: usize = 20_000;
-/// Looked at once for so many tasks, or pieces of an answer.
+/// Memory is looked at once for this many tasks, or pieces of an answer.
 const EVERY: usize = 256;
 
 fn resident_kib() -> Result<usize> {

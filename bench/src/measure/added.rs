@@ -1,5 +1,5 @@
-//! What a ledger, or a registry and a limit, cost: a worker drains the same queue with and without them. Only ours: none of the clients by hand
-//! has any of it.
+//! What a ledger, or a registry and a limit, cost: a worker drains the same queue with and without them. Only
+//! our side is measured: no hand-written client has any of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,19 +24,21 @@ const KIND: &str = "noop";
 const LIMIT: &str = "bench";
 /// More than ever run at once.
 const CAP: u64 = 1000;
-/// From one beat to the next, of the registry and of the limit: ten times as often as by default, so that some fall into a round.
+/// The time between two beats of the registry and of the limit: a tenth of the default, so that some fall
+/// into a round.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// What a worker drains with, or without.
+/// What a worker drains with, in addition to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     /// A ledger, which keeps the end of each task.
     Ledger,
-    /// A registry, which the worker tells of itself, and a cap that is not reached.
+    /// A registry in which the worker reports itself, and a cap that is not reached.
     Control,
 }
 
-/// Drains the queue of this URL with what was added, and answers messages per second. A ledger is beside the queue if it has a URL of its own.
+/// Drains the queue at this URL with what was added, and returns messages per second. A ledger with its own
+/// URL is beside the queue.
 pub(crate) async fn drained(
     url: &str,
     ledger_url: Option<&str>,
@@ -63,7 +65,8 @@ async fn open(url: &str, ledger_url: Option<&str>, added: Option<Added>) -> Resu
     Ok(queue)
 }
 
-/// Fills the queue, drains it, and checks that each task was handled once, that no message is left, and that each has its end where ends are kept.
+/// Fills the queue, drains it, and checks that each task was handled once, that no message is left, and,
+/// where ends are kept, that each task has its end.
 async fn drain(queue: &Queue, added: Option<Added>, size: Size) -> Result<Duration> {
     fill(queue, size).await?;
     let tally = Arc::new(Tally::new(size));
@@ -118,7 +121,7 @@ struct Tally {
     payload_bytes: usize,
     left: AtomicUsize,
     all: Notify,
-    /// Those that came again, or with a payload that is not theirs.
+    /// Tasks that came again, or with a payload that is not theirs.
     wrong: AtomicUsize,
 }
 
@@ -145,7 +148,7 @@ impl Tally {
         }
     }
 
-    /// From the start of the worker until all is settled.
+    /// Returns the time from the start of the worker until all is settled.
     async fn drained_by(&self, worker: &Worker) -> Result<Duration> {
         let start = Instant::now();
         let summary = worker.run_until(self.all.notified()).await?;

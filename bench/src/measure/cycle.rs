@@ -15,7 +15,7 @@ pub(super) struct Cycled {
     pub(super) pulled: Vec<Seen>,
 }
 
-/// Cycles on an empty queue: every message must come back, and none may stay.
+/// Runs cycles on an empty queue: every message must come back, and none may stay.
 pub(super) async fn empty<C: Client>(client: &C, size: Size) -> Result<Duration> {
     let cycled = cycles(client, size).await?;
     each_once(&cycled.pushed, &cycled.pulled, size.payload_bytes)?;
@@ -23,7 +23,7 @@ pub(super) async fn empty<C: Client>(client: &C, size: Size) -> Result<Duration>
     Ok(cycled.took)
 }
 
-/// Cycles on a queue that may hold other messages: as many are pulled as are pushed.
+/// Runs cycles on a queue that may hold other messages: as many are pulled as are pushed.
 pub(super) async fn cycles<C: Client>(client: &C, size: Size) -> Result<Cycled> {
     let mut pushed = Vec::with_capacity(size.messages);
     let mut pulled = Vec::with_capacity(size.messages);

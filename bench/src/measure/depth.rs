@@ -1,4 +1,4 @@
-//! Whether what else is in the queue slows it down.
+//! Whether other content of a queue slows it down.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use super::load::{each_once, expect, expect_remaining, fill, hold};
 use super::size::{Size, per_second};
 use crate::client::{Client, Result};
 
-/// How long a server gets after the filling, to write to its disk what that left to be written.
+/// How long a server gets after the filling to write to its disk what is still to be written.
 const REST: Duration = Duration::from_secs(2);
 
 /// What fills the deep queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InDepth {
-    /// So many messages that wait.
+    /// This many waiting messages.
     Backlog(usize),
-    /// So many messages that somebody holds.
+    /// This many messages that somebody holds.
     InFlight(usize),
 }
 
-/// Rates of `cycle`, round by round, on an empty queue and on a deep one. Unless the size is fixed, it is the warm-up's only.
+/// Returns rates of `cycle`, round by round, on an empty queue and on a deep one. Unless the size is fixed,
+/// `size` is only that of the warm-up.
 pub(crate) async fn depth<C: Client>(
     shallow: &C,
     deep: &C,
@@ -60,7 +61,7 @@ async fn round_of<C: Client>(
 ) -> Result<f64> {
     let cycled = cycles(client, size).await?;
     if let Some(InDepth::Backlog(_)) = depth {
-        // Others come out than went in.
+        // The messages that come out are not those that went in.
         expect("messages pulled", cycled.pulled.len(), size.messages)?;
     } else {
         each_once(&cycled.pushed, &cycled.pulled, size.payload_bytes)?;

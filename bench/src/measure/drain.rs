@@ -12,7 +12,8 @@ use super::load::{Seen, each_once, expect_remaining, fill};
 use super::size::{Size, TASKS};
 use crate::client::{Client, Result, Source};
 
-/// The handlers are futures of one task. The puller holds at most `window` messages, those in the handlers' hands included.
+/// The handlers are futures of one task. The puller holds at most `window` messages, including those that the
+/// handlers have.
 pub(super) async fn in_one_task<C: Client>(client: &C, size: Size, window: usize) -> Result<Duration> {
     let pushed = fill(client, size).await?;
     // A task like any other of its runtime, not the one that the runtime was started for.
@@ -53,7 +54,7 @@ pub(super) async fn in_tasks<C: Client>(client: &C, size: Size, window: usize) -
     let start = Instant::now();
     let (hands, mut handlers) = handlers(client, window);
     let mut source = client.source(window).await?;
-    // In turns, so that a hand-over costs one wake-up and no contention on either side.
+    // In turns, so that handing a message over costs one wake-up, and no contention on either side.
     for hand in hands.iter().cycle().take(size.messages) {
         hand.send(source.next().await?).await.map_err(|_| "a handler ended early")?;
     }

@@ -11,13 +11,14 @@ use super::size::Size;
 use crate::client::{Client, Result};
 
 const CONSUMERS: usize = 4;
-/// Connections, threads and first polls are not what is measured.
+/// Connections, threads and first polls are not measured.
 const SETTLE_IN: Duration = Duration::from_millis(500);
 const MEASURED: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The CPU time of this process while nothing but four consumers wait, in percent of one core. Ends with a message that
-/// one of them must take: a consumer that has given up costs nothing too.
+/// Returns the CPU time of this process while four consumers wait and nothing else happens, in percent of one
+/// core. Ends with a message that one of them must take, because a consumer that has given up costs nothing
+/// either.
 pub(crate) async fn idle<C: Client>(client: &C, size: Size) -> Result<f64> {
     let (taken, mut takings) = mpsc::channel(CONSUMERS);
     let mut consumers = JoinSet::new();

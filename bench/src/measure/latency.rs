@@ -1,4 +1,4 @@
-//! How long an idle consumer takes to start on a message: from the call of push to the end of pull.
+//! How long an idle consumer takes to start on a message, from the call of push to the end of pull.
 
 use std::iter;
 use std::ops::Range;
@@ -16,15 +16,16 @@ use crate::client::{Client, Result};
 /// Longer than any message should take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Messages before those that come after seconds: connections and statements are ready then, and only the rest is measured.
+/// Messages sent before those that follow seconds of rest: connections and statements are ready by then, so
+/// that only the effect of the rest is measured.
 const WARM_UP: usize = 20;
 
-/// How long nothing comes before each message.
+/// How long nothing is pushed before each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Until the consumer waits again.
     Moment,
-    /// Longer than the longest pause of any poller; less than [`PATIENCE`].
+    /// Longer than the longest pause of any poller, and less than [`PATIENCE`].
     Seconds,
 }
 
@@ -37,7 +38,7 @@ impl Rest {
     }
 }
 
-/// The pusher waits until the message is settled and the consumer idle again.
+/// The pusher waits until the message is settled and the consumer is idle again.
 pub(crate) async fn in_process<C: Client>(client: &C, size: Size, rest: Rest) -> Result<Vec<Duration>> {
     let warm_up = if rest == Rest::Seconds { WARM_UP } else { 0 };
     let rests = iter::repeat_n(Rest::Moment, warm_up).chain(iter::repeat_n(rest, size.messages));
@@ -55,7 +56,7 @@ pub(crate) async fn in_process<C: Client>(client: &C, size: Size, rest: Rest) ->
     Ok(latencies.into_iter().skip(warm_up).collect())
 }
 
-/// The pusher is this program once more, started with `arguments`.
+/// The pusher is another process of this program, started with `arguments`.
 pub(crate) async fn across<C: Client>(client: &C, size: Size, arguments: &[String]) -> Result<Vec<Duration>> {
     let (handled, mut done) = mpsc::channel(size.messages);
     let consumer = tokio::spawn(consume(client.clone(), size.messages, handled));
@@ -76,7 +77,7 @@ pub(crate) async fn across<C: Client>(client: &C, size: Size, arguments: &[Strin
     Ok(latencies)
 }
 
-/// What the pushing process does.
+/// Runs the pushing process.
 pub(crate) async fn push_stamped<C: Client>(client: &C, size: Size) -> Result<()> {
     pause(200..201).await;
     for _ in 0..size.messages {
@@ -102,13 +103,13 @@ async fn consume<C: Client>(client: C, messages: usize, handled: mpsc::Sender<()
     Ok(latencies)
 }
 
-/// Nanoseconds on the clock that all processes of one machine share.
+/// Returns nanoseconds on the clock that all processes of one machine share.
 fn stamp() -> Result<u64> {
     let now = clock_gettime(ClockId::Monotonic);
     Ok(u64::try_from(now.tv_sec)? * 1_000_000_000 + u64::try_from(now.tv_nsec)?)
 }
 
-/// Of random length, so that no poller's rhythm is met by chance.
+/// Pauses for a random time, so that no poller's rhythm is matched by chance.
 async fn pause(milliseconds: Range<u64>) {
     let (least, most) = (milliseconds.start * 1000, milliseconds.end * 1000);
     tokio::time::sleep(Duration::from_micros(fastrand::u64(least..most))).await;

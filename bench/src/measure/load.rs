@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use super::size::Size;
 use crate::client::{Client, Result};
 
-/// Messages in one call when a scenario fills or empties a queue outside of its measurement.
+/// Messages in one call when a scenario fills or empties a queue outside its measurement.
 pub(super) const FILL: usize = 1000;
 
-/// A payload that begins with its number and goes on like noise, the same for the same number: a store that compresses must not
-/// have less to carry than another.
+/// Returns a payload that begins with its number and continues like noise, the same for the same number, so
+/// that a store that compresses does not have less to carry than another.
 pub(super) fn payload(number: u64, bytes: usize) -> Bytes {
     let mut payload = vec![0; bytes.max(size_of::<u64>())];
     fastrand::Rng::with_seed(number).fill(&mut payload);
@@ -23,12 +23,12 @@ pub(super) fn payload(number: u64, bytes: usize) -> Bytes {
     payload.into()
 }
 
-/// Payloads numbered from `first`.
+/// Returns payloads numbered from `first`.
 pub(super) fn payloads(first: usize, count: usize, bytes: usize) -> Vec<Bytes> {
     (first..first + count).map(|number| payload(number as u64, bytes)).collect()
 }
 
-/// The number a payload begins with.
+/// Returns the number that a payload begins with.
 pub(super) fn number(payload: &[u8]) -> Result<u64> {
     Ok(u64::from_be_bytes(*payload.first_chunk().ok_or("a payload came back too short")?))
 }
@@ -78,7 +78,7 @@ pub(super) fn expect(what: &str, actual: usize, expected: usize) -> Result<()> {
     if actual == expected { Ok(()) } else { Err(format!("{what}: {actual} instead of {expected}").into()) }
 }
 
-/// Fills the queue, outside of any measurement, and answers the ids in the order of their numbers.
+/// Fills the queue, outside any measurement, and returns the ids in the order of their numbers.
 pub(super) async fn fill<C: Client>(client: &C, size: Size) -> Result<Vec<MessageId>> {
     let mut ids = Vec::with_capacity(size.messages);
     while ids.len() < size.messages {
@@ -88,7 +88,7 @@ pub(super) async fn fill<C: Client>(client: &C, size: Size) -> Result<Vec<Messag
     Ok(ids)
 }
 
-/// Pulls exactly `count` messages that are there already, at most `batch` in a call.
+/// Pulls exactly `count` messages that are already there, at most `batch` in a call.
 pub(super) async fn pull_exactly<C: Client>(
     client: &C,
     count: usize,
@@ -105,12 +105,12 @@ pub(super) async fn pull_exactly<C: Client>(
     Ok(held)
 }
 
-/// Pulls `count` messages to hold, outside of any measurement.
+/// Pulls `count` messages to hold, outside any measurement.
 pub(super) async fn hold<C: Client>(client: &C, count: usize) -> Result<Vec<C::RawDelivery>> {
     pull_exactly(client, count, FILL).await
 }
 
-/// Runs one task per item side by side and returns what each made, in no order.
+/// Runs one task per item side by side and returns their results, in no particular order.
 pub(super) async fn together<I, T, F>(
     items: impl IntoIterator<Item = I>,
     task: impl Fn(I) -> F,
@@ -127,7 +127,7 @@ where
     Ok(made)
 }
 
-/// The numbers `0..messages`, dealt out to so many tasks.
+/// Deals out the numbers `0..messages` to this many tasks.
 pub(super) fn shares(messages: usize, tasks: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let share = messages.div_ceil(tasks);
     (0..tasks).map(move |task| (task * share).min(messages)..((task + 1) * share).min(messages))

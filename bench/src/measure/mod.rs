@@ -1,4 +1,4 @@
-//! How each scenario is measured: by what it does to a client, whichever that is.
+//! How each scenario is measured: by what it does to a client, whichever client that is.
 
 mod added;
 mod cycle;
@@ -23,11 +23,12 @@ pub(crate) use idle::idle;
 pub(crate) use latency::{Rest, across, in_process, push_stamped};
 pub(crate) use size::Size;
 
-/// How long one round, its preparation included, may take: a scenario that misses a message waits for it without limit.
+/// How long one round may take, including its preparation: a scenario that misses a message waits for it
+/// without limit.
 const ROUND_AT_MOST: Duration = Duration::from_mins(1);
 
-/// Runs one round of a scenario that measures a rate, and answers messages per second. The queue must be empty before; what
-/// the scenario leaves behind has been checked.
+/// Runs one round of a scenario that measures a rate, and returns messages per second. The queue must be
+/// empty at the beginning; what the scenario leaves behind has been checked.
 pub(crate) async fn rate<C: Client>(scenario: Scenario, client: &C, size: Size) -> Result<f64> {
     let round = async {
         match scenario {

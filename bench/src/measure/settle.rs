@@ -1,4 +1,5 @@
-//! Settling alone: many tasks that settle one at a time, and one that lets others follow.
+//! Settling alone: many tasks that settle one at a time, and one that stores a successor with each
+//! settlement.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ pub(super) async fn concurrent<C: Client>(client: &C, size: Size) -> Result<Dura
     let seen = held.iter().map(Seen::of::<C>).collect::<Result<Vec<_>>>()?;
     each_once(&pushed, &seen, size.payload_bytes)?;
 
-    // In turns, as a worker deals them out: at any moment the tasks settle neighbours.
+    // In turns, as a worker deals them out, so that the tasks settle neighbours at any moment.
     let mut hands: Vec<_> = (0..TASKS).map(|_| Vec::with_capacity(size.messages.div_ceil(TASKS))).collect();
     for (index, delivery) in held.into_iter().enumerate() {
         if let Some(hand) = hands.get_mut(index % TASKS) {
@@ -35,7 +36,7 @@ pub(super) async fn concurrent<C: Client>(client: &C, size: Size) -> Result<Dura
     Ok(took)
 }
 
-/// Each message is settled with one that follows it; only the settlements are timed.
+/// Settles each message with a successor; only the settlements are timed.
 pub(super) async fn then<C: Client>(client: &C, size: Size) -> Result<Duration> {
     let pushed = fill(client, size).await?;
     let (mut seen, mut followers, mut took) = (Vec::new(), Vec::new(), Duration::ZERO);

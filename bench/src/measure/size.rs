@@ -1,4 +1,4 @@
-//! How much a round takes on, and what every scenario has the same of.
+//! How large a round is, and what all scenarios have in common.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use std::time::Duration;
 pub(super) const TASKS: usize = 64;
 /// Messages in one call of the batch scenarios.
 pub(super) const BATCH: usize = 100;
-/// How long one round of one side is meant to take, if it is as fast as the warm-up.
+/// How long one round of one side should take, if it is as fast as the warm-up.
 const ROUND: Duration = Duration::from_millis(700);
-/// More would measure the memory of this machine.
+/// More messages would measure the memory of this machine.
 const MAX_MESSAGES: usize = 500_000;
 
-/// How much one round takes on.
+/// How large one round is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) messages: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// What takes about [`ROUND`] at this rate.
+    /// Returns the size that takes about [`ROUND`] at this rate.
     pub(crate) fn for_a_round(self, per_second: f64) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped right after")]
         let messages = (per_second * ROUND.as_secs_f64()) as usize;

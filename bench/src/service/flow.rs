@@ -12,10 +12,11 @@ use super::http::Http;
 use crate::client::Result;
 
 pub(super) const PARTITION: &str = "bench";
-/// Programs that each push, pull and settle, one request after the other.
+/// The number of programs that each push, pull and settle, one request after the other.
 pub(super) const CLIENTS: usize = 20;
 
-/// Rate of one round: `tasks` tasks in requests of `batch`, each pushed, pulled and settled by some client. Checked: each ended once, and nothing is left.
+/// Returns the rate of one round: `tasks` tasks in requests of `batch`, each pushed, pulled and settled by
+/// some client. Checks that each ended once, and that nothing is left.
 pub(super) async fn tasks_per_second(
     service: SocketAddr,
     queue: &Queue,
@@ -44,7 +45,8 @@ pub(super) async fn tasks_per_second(
     Ok(ended.len() as f64 / took.as_secs_f64())
 }
 
-/// One client: pushes a batch, then takes as many from whoever pushed them, and ends them. Returns the ids of what it ended.
+/// One client: pushes a batch, then takes as many tasks, whoever pushed them, and ends them. Returns the ids
+/// of the tasks that it ended.
 async fn work(http: &mut Http, tasks: usize, batch: usize, payload: &str) -> Result<Vec<String>> {
     let path = format!("/v1/partitions/{PARTITION}/messages");
     let mut ended = Vec::with_capacity(tasks);

@@ -1,4 +1,4 @@
-//! A client of the service that keeps its connection, as one written by hand would.
+//! A client of the service that keeps its connection, as a hand-written one would.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,24 +28,24 @@ impl Http {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Its end is seen by the next request.
+        // The next request notices if the connection ends.
         tokio::spawn(async move { connection.await.ok() });
         Ok(Self { sender, host: address.to_string() })
     }
 
-    /// Posts, and returns the answer of a success.
+    /// Posts, and returns the answer if it is a success.
     pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
         let request = self.request(Method::POST, path).header("content-type", "application/json");
         self.exchange(path, request.body(Full::new(Bytes::from(serde_json::to_vec(body)?)))?).await
     }
 
-    /// Returns the answer of a success.
+    /// Gets, and returns the answer if it is a success.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Value> {
         let request = self.request(Method::GET, path).body(Full::new(Bytes::new()))?;
         self.exchange(path, request).await
     }
 
-    /// Asks for lines without an end, and passes on each piece of them.
+    /// Requests a stream of lines, and passes on each piece of it.
     pub(crate) async fn lines(&mut self, path: &str, mut each: impl FnMut(&[u8])) -> Result<()> {
         let request = self.request(Method::GET, path).header("accept", "application/x-ndjson");
         self.sender.ready().await?;

@@ -1,5 +1,5 @@
-//! What the way over HTTP costs: tasks a second through the service and PostgreSQL on the same machine, and how much later than a pull of
-//! the library a long poll wakes.
+//! What HTTP costs: tasks a second through the service and PostgreSQL on the same machine, and how much later
+//! a long poll wakes than a pull of the library.
 
 mod flow;
 pub(crate) mod http;
@@ -20,9 +20,9 @@ use crate::report::{median, percentile_ms};
 use crate::yardstick::postgres::Postgres;
 
 pub(crate) const NAME: &str = "service";
-/// What the service stands on.
+/// The backend of the service.
 const OVER: &str = "postgres";
-/// Of the batches.
+/// The size of the batches.
 const BATCH: usize = 100;
 
 /// What was measured in one way.
@@ -41,7 +41,8 @@ struct Line {
     slowest_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fastest_per_s: Option<f64>,
-    /// From a push of the library to the end of a wait: of a poll of the service, and of a pull of the library.
+    /// From a push of the library to the end of a wait, of either a poll of the service or a pull of the
+    /// library.
     #[serde(skip_serializing_if = "Option::is_none")]
     p50_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,7 +50,7 @@ struct Line {
     environment: Environment,
 }
 
-/// Measures all ways and prints a line for each.
+/// Measures in all ways and prints a line for each.
 pub(crate) async fn print(settings: &Settings, json: bool) -> Result<()> {
     let url = Postgres::place(settings.scratch.directory()?.path()).await?;
     let queue = open(&url).await?;
@@ -114,7 +115,7 @@ impl Line {
     }
 }
 
-/// The service, on threads of its own, as a process of its own would be.
+/// The service, on its own threads, as if it were a separate process.
 pub(crate) struct Service {
     address: SocketAddr,
     end: CancellationToken,

@@ -1,4 +1,5 @@
-//! How long after a push the wait for it ends: of a long poll of the service, and of a pull of the library, in turns.
+//! How long after a push the wait for it ends: of a long poll of the service and of a pull of the library, in
+//! turns.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,12 +11,12 @@ use super::flow::PARTITION;
 use super::http::Http;
 use crate::client::Result;
 
-/// In one round of each side.
+/// The number of pushes in one round of each side.
 pub(super) const PUSHES: usize = 100;
-/// Until a poll surely waits.
+/// How long to wait until a poll is surely waiting.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// From each push to the end of the wait.
+/// The times from each push to the end of the wait.
 pub(super) struct Wakes {
     pub(super) service: Vec<Duration>,
     pub(super) direct: Vec<Duration>,
@@ -53,7 +54,7 @@ async fn directly(queue: &Queue) -> Result<Duration> {
     Ok(came.saturating_duration_since(pushed))
 }
 
-/// Returns when the push was sent.
+/// Pushes a message, and returns when it was sent.
 async fn push(queue: &Queue) -> Result<Instant> {
     tokio::time::sleep(PAUSE).await;
     let sent = Instant::now();

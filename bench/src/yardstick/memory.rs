@@ -1,4 +1,4 @@
-//! In memory, by hand: a table of messages and a queue of ids per priority, under one mutex.
+//! A hand-written client in memory: a table of messages and a queue of ids per priority, under one mutex.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,7 +21,7 @@ pub(crate) struct Memory(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// One permit per push is enough: whoever takes some and leaves some passes the permit on.
+    /// One permit per push is enough: whoever takes some messages and leaves others passes the permit on.
     pushed: Notify,
 }
 
@@ -29,7 +29,7 @@ struct Shared {
 struct State {
     ready: [VecDeque<MessageId>; LEVELS],
     messages: HashMap<MessageId, Stored, BuildHasherDefault<IdHasher>>,
-    /// Claims in the order of their tokens. All leases are equally long, so it is the order of their ends too.
+    /// Claims in the order of their tokens. All leases are equally long, so they end in this order too.
     claims: VecDeque<Claim>,
     /// The token of the first of `claims`.
     first_token: u64,
@@ -93,7 +93,8 @@ impl State {
         claimed
     }
 
-    /// Removes a message if this token still holds it. The payload is handed out to be freed outside the lock.
+    /// Removes a message if this token still holds it. Returns the payload, so that it is freed outside the
+    /// lock.
     fn settle(&mut self, delivery: &RawDelivery) -> Option<Bytes> {
         self.messages.get(&delivery.id).filter(|stored| stored.token == Some(delivery.token))?;
         let removed = self.messages.remove(&delivery.id)?;
@@ -105,7 +106,7 @@ impl State {
         Some(removed.payload)
     }
 
-    /// Releases what leases held too long.
+    /// Releases messages whose leases have ended.
     fn reap(&mut self, now: Instant) {
         while self.claims.front().is_some_and(|claim| claim.until <= now) {
             for (id, stored) in &mut self.messages {
@@ -296,7 +297,7 @@ impl Source<RawDelivery> for Windowed {
     }
 }
 
-/// Ids are random towards their end already: one multiplication spreads that over all bits.
+/// The last bytes of an id are random already: one multiplication spreads that over all bits.
 #[derive(Default)]
 struct IdHasher(u64);
 

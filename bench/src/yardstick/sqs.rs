@@ -1,6 +1,7 @@
-//! What SQS costs: requests for each message, and what they come to.
+//! What SQS costs: the number of requests for each message, and their price.
 //!
-//! The yardstick is a hand-written client that sends, receives and deletes in full batches of ten: 0.3 requests a message.
+//! The yardstick is a hand-written client that sends, receives and deletes in full batches of ten: 0.3
+//! requests a message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +22,15 @@ pub(crate) const NAME: &str = "sqs";
 const PARTITION: &str = "bench";
 /// Tasks that push one message at a time.
 const TASKS: usize = 64;
-/// A stream asks for more when a quarter of its window is free: here that is a number of full requests.
+/// A stream asks for more when a quarter of its window is free; this window makes that a number of full
+/// requests.
 const WINDOW: usize = 160;
 const DEFAULT_MESSAGES: usize = 6400;
-/// Of the worker.
+/// The worker's slots.
 const SLOTS: usize = 8;
-/// How long one of its tasks takes.
+/// How long one of the worker's tasks takes.
 const TASK: Duration = Duration::from_millis(10);
-/// Of a hand-written client that sends, receives and deletes ten at a time.
+/// Requests a message of a hand-written client that sends, receives and deletes ten at a time.
 const BY_HAND: f64 = 0.3;
 /// Dollars for a million requests to standard queues in most regions, after the free ones.
 const DOLLARS_PER_MILLION: f64 = 0.40;
@@ -59,7 +61,7 @@ struct Cost {
     requests_per_message: f64,
     by_hand: f64,
     found_nothing_per_message: f64,
-    /// Of all requests, those that found nothing included.
+    /// The price of all requests, including those that found nothing.
     dollars_per_million_messages: f64,
     environment: Environment,
 }
@@ -98,7 +100,7 @@ async fn cost(
     let builder = SqsBuilder::new("us-east-1").endpoint(server.url()).credentials("test", "test");
     let storage = builder.levels(levels).prefix(format!("{way:?}{levels}-{used}")).open().await?;
     let queue = Queue::builder(storage.clone()).max_held(1 << 16).build()?;
-    // Makes the queues, which is done once.
+    // Creates the queues, which happens only once.
     push(&queue, Way::Batches, used.into(), used).await?;
     drain(&queue, way, used.into()).await?;
     let before = storage.requests();
@@ -151,7 +153,7 @@ async fn push(queue: &Queue, way: Way, messages: usize, used: u8) -> Result<()> 
     all_done(tasks).await
 }
 
-/// Processes exactly so many.
+/// Processes exactly this many messages.
 async fn drain(queue: &Queue, way: Way, messages: usize) -> Result<()> {
     if matches!(way, Way::Stream) {
         let mut stream = queue.stream(PARTITION).window(WINDOW).build()?;
@@ -186,7 +188,7 @@ async fn drain(queue: &Queue, way: Way, messages: usize) -> Result<()> {
     Ok(())
 }
 
-/// A worker that runs until so many tasks have ended.
+/// Runs a worker until this many tasks have ended.
 async fn work(queue: &Queue, messages: usize) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(messages));
     let worker = Worker::builder(queue.clone())

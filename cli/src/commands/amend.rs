@@ -1,4 +1,4 @@
-//! `anyqueue amend`, `disable` and `enable`: changing messages that wait.
+//! `anyqueue amend`, `disable` and `enable`: changes waiting messages.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ impl Messages {
     }
 }
 
-/// The outcome in a word for programs, and for people.
+/// The outcome: a word for programs, and a text for people.
 fn told(outcome: &QueueResult<AmendOutcome>, done: &str) -> (&'static str, String) {
     match outcome {
         Ok(AmendOutcome::Amended) => ("amended", done.to_owned()),

@@ -1,4 +1,4 @@
-//! `anyqueue audit`: who managed what through a service.
+//! `anyqueue audit`: shows who managed what through a service.
 
 use anyqueue_control::audit::{Audit as Trail, AuditEntry, MAX_ENTRIES};
 use clap::Args;
@@ -10,7 +10,7 @@ use crate::open::Create;
 use crate::output::{Output, Table, preview};
 use crate::session::Session;
 
-/// As many as the store shows at once.
+/// The most entries that the store returns at once.
 const PAGE: u64 = 100;
 
 /// Shows who managed what through `anyqueue serve`, the newest first

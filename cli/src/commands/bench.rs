@@ -57,11 +57,11 @@ struct Row {
     p99_us: Option<u64>,
 }
 
-/// Messages in one batch push.
+/// The messages in one batch push.
 const BATCH: usize = 100;
-/// After this long without a message, a consumer takes the queue to be empty.
+/// After this long without a message, a consumer considers the queue empty.
 const DRAINED: Duration = Duration::from_secs(2);
-/// A ping that takes longer is lost.
+/// A ping that takes longer than this is lost.
 const LOST: Duration = Duration::from_secs(30);
 
 impl Bench {
@@ -150,7 +150,7 @@ impl Bench {
                 Ok::<_, anyqueue::Error>(())
             });
         }
-        // The clock stops at the last settlement: tasks that wait for more do not count.
+        // The clock stops at the last settlement: tasks that wait for more messages do not count.
         let mut end = Instant::now();
         while done.load(Ordering::Relaxed) < messages.into() {
             tokio::select! {
@@ -170,7 +170,7 @@ impl Bench {
         Ok(rate(scenario, messages, end - begin))
     }
 
-    /// Measures from the push to a waiting consumer.
+    /// Measures the time from a push to its arrival at a waiting consumer.
     async fn ping(&self, queue: &Queue, name: &str) -> Result<Row> {
         let mut times = Vec::with_capacity(self.pings as usize);
         for _ in 0..self.pings {

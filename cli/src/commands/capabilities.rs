@@ -1,4 +1,4 @@
-//! `anyqueue capabilities`: what backends declare.
+//! `anyqueue capabilities`: shows what backends declare.
 
 use anyqueue_conformance::capability_table;
 use clap::Args;

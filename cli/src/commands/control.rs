@@ -1,4 +1,4 @@
-//! Where processes agree on who works, what is due and how many run at once.
+//! The place where processes agree on who works, what is due and how many tasks run at once.
 
 use anyqueue::Queue;
 use anyqueue::control::ControlStore;
@@ -20,14 +20,14 @@ pub(crate) struct ControlArgs {
     control_url: Option<String>,
 }
 
-/// A control store, and the queue that it is reached through if that is not the queue itself.
+/// A control store, and the queue through which it is reached, if that is not the queue itself.
 pub(crate) struct Control {
     pub(crate) store: ControlStore,
     own: Option<Queue>,
 }
 
 impl ControlArgs {
-    /// Opens the store: that of the URL, else the queue's own.
+    /// Opens the store: the one at the URL, or else the queue's own.
     pub(crate) async fn open(&self, of: &Queue, create: Create) -> Result<Control> {
         let Some(url) = &self.control_url else {
             let store =
@@ -40,7 +40,7 @@ impl ControlArgs {
 }
 
 impl ControlArgs {
-    /// The same, if there is any: none on a backend that keeps no such entries.
+    /// Opens the store, if there is one; `None` on a backend that keeps no such entries.
     pub(crate) async fn open_if_any(&self, of: &Queue) -> Result<Option<Control>> {
         if self.control_url.is_none() && !of.capabilities().control {
             return Ok(None);
@@ -50,7 +50,7 @@ impl ControlArgs {
 }
 
 impl Control {
-    /// What runs the schedules that are kept there, for tasks on this queue.
+    /// The scheduler for the schedules in this store, with tasks on this queue.
     pub(crate) fn scheduler(&self, queue: &Queue) -> anyqueue::Result<Scheduler> {
         match &self.own {
             Some(own) => Scheduler::beside(queue, own),
@@ -58,7 +58,7 @@ impl Control {
         }
     }
 
-    /// Lets go of the store's own connections.
+    /// Closes the connections of a store that is apart from the queue.
     pub(crate) async fn close(self) -> Result {
         if let Some(own) = self.own {
             own.close().await?;

@@ -244,8 +244,8 @@ impl Redrive {
         Err(failed)
     }
 
-    /// Puts them back. `done` has the result of the finished pages, also if the backend fails later; `chosen` counts what the last page
-    /// was about to put back.
+    /// Puts the dead letters back. `done` has the result of the finished pages, even if the backend fails
+    /// later; `chosen` counts what the last page was about to put back.
     async fn put_back(
         &self,
         queue: &Queue,
@@ -357,7 +357,7 @@ impl Purge {
         Ok(true)
     }
 
-    /// The same with a filter.
+    /// Does the same with a filter.
     async fn delete_chosen(
         &self,
         queue: &Queue,
@@ -378,7 +378,7 @@ impl Purge {
             *deleted += page.deleted;
             bar.inc(page.scanned);
             after = page.next;
-            // Of those that it chose some may be held, and others were then passed over.
+            // Some of the chosen messages may be held, and others were then skipped.
             if after.is_none() || chosen == room {
                 return Ok(chosen == room);
             }
@@ -387,7 +387,7 @@ impl Purge {
     }
 }
 
-/// Deletes up to a page, and returns how many.
+/// Deletes up to a page of messages, and returns how many.
 async fn purge_page(queue: &Queue, dead: &PartitionId, page: usize) -> Result<usize> {
     let Some(inspect) = queue.storage().inspect() else { return Ok(0) };
     let purge = tokio::time::timeout(PAGE_TIMEOUT, inspect.purge(dead, page));
@@ -395,7 +395,8 @@ async fn purge_page(queue: &Queue, dead: &PartitionId, page: usize) -> Result<us
     Ok(purge.await.map_err(late)??)
 }
 
-/// The same by pulling, where the backend has no purge. Returns how many were pulled, and counts those that are gone.
+/// Does the same by pulling, where the backend has no purge. Returns how many were pulled, and counts those
+/// that are gone.
 async fn take_page(queue: &Queue, dead: &PartitionId, page: usize, deleted: &mut u64) -> Result<usize> {
     let mut held = queue.pull(dead).max(page).await?;
     let all = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
@@ -410,7 +411,7 @@ async fn take_page(queue: &Queue, dead: &PartitionId, page: usize, deleted: &mut
     Ok(held.len())
 }
 
-/// How many the filter accepts, and whether all could be looked at.
+/// Returns how many the filter accepts, and whether all could be examined.
 async fn counted(queue: &Queue, name: &PartitionId, filter: &Filter, limit: u64) -> (u64, Result) {
     let mut count = 0;
     let mut tally = |_: &DeadLetter| {
@@ -424,7 +425,8 @@ async fn counted(queue: &Queue, name: &PartitionId, filter: &Filter, limit: u64)
     (count, end)
 }
 
-/// Passes the dead letters that the filter accepts to `look` until it returns false. Without browsing, only the first page is seen.
+/// Passes the dead letters that the filter accepts to `look` until that returns false. Without browsing, only
+/// the first page is seen.
 async fn each(
     queue: &Queue,
     name: &PartitionId,
@@ -453,8 +455,8 @@ async fn each(
     }
 }
 
-/// How often it was tried: a worker returns a failed task without counting a delivery, and a delivery that killed its worker is no
-/// attempt that anybody noted.
+/// How often the task was tried. A worker returns a failed task without counting a delivery, and a delivery
+/// that killed its worker is an attempt that nobody recorded: so the greater count is taken.
 fn tried(letter: &DeadLetter) -> Option<u32> {
     letter.deliveries.max(letter.attempts)
 }

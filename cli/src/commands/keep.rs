@@ -1,4 +1,4 @@
-//! For how long the ends of tasks are kept that a command settles.
+//! How long the ends of the tasks that a command settles are kept.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) struct KeepArgs {
     keep_failure: Option<Forever>,
 }
 
-/// A time, or none that ends.
+/// A time, or forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Forever(Option<Duration>);
 
@@ -35,7 +35,7 @@ fn keep(text: &str) -> Result<Forever, String> {
 }
 
 impl KeepArgs {
-    /// `None` if no ends are to be kept: nothing says so, nor is there a place for them.
+    /// `None` if no ends are to be kept: no option asks for it, and there is no ledger URL.
     pub(super) fn keep_on(&self, session: &Session) -> Option<Keep> {
         self.keep().or_else(|| session.ledger_url().map(|_| Keep::default()))
     }

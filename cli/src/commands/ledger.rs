@@ -1,4 +1,4 @@
-//! `anyqueue ledger`: the place that ends of tasks take, and what a ledger beside the queue takes for true.
+//! `anyqueue ledger`: the space that ends of tasks take, and the waiting tasks that a separate ledger knows.
 
 use std::time::{Duration, SystemTime};
 

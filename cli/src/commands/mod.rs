@@ -36,7 +36,7 @@ use anyqueue::{PartitionId, Queue};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Says that nothing was found, or that the queue is paused.
+/// Notes that nothing was found, or that the queue is paused, and returns the failure.
 async fn nothing(queue: &Queue, name: &PartitionId, output: Output) -> Failure {
     if !note_pause(queue, name, output).await {
         output.note(&format!("{name}: no message found"));
@@ -44,7 +44,7 @@ async fn nothing(queue: &Queue, name: &PartitionId, output: Output) -> Failure {
     Failure::Nothing
 }
 
-/// Says so if the queue is paused, to whoever waits for its messages.
+/// Notes whether the queue is paused, for users who wait for its messages.
 async fn note_pause(queue: &Queue, name: &PartitionId, output: Output) -> bool {
     let live = name.live();
     let is_paused = queue.capabilities().pause && queue.is_paused(&live).await.unwrap_or(false);

@@ -22,7 +22,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Of the command with all subcommands.
+    /// Writes the completions of the command with all its subcommands.
     pub(crate) fn run(self, session: &Session, mut whole: Command) -> Result {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut whole, "anyqueue", &mut text);
@@ -43,7 +43,7 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    /// Of the command with all subcommands.
+    /// Writes the manual pages of the command with all its subcommands.
     pub(crate) fn run(self, session: &Session, whole: Command) -> Result {
         let Some(dir) = self.dir else {
             let mut text = Vec::new();

@@ -63,7 +63,7 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
     Ok(())
 }
 
-/// Whether it has messages; assumed where the backend does not count them.
+/// Whether the queue has messages; assumed if the backend does not count them.
 async fn has_messages(queue: &Queue, name: &PartitionId) -> bool {
     let Ok(counts) = queue.counts(name).await else { return true };
     [counts.ready, counts.delayed, counts.leased, counts.disabled, counts.dead]

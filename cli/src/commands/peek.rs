@@ -75,13 +75,13 @@ impl Peek {
     }
 }
 
-/// The message with this id, if it exists.
+/// Returns the message with this id, if it exists.
 pub(crate) async fn find(queue: &Queue, partition: &PartitionId, id: MessageId) -> Result<Option<Browsed>> {
     let page = queue.browse(partition, Page::of(1).after(before(id))).await?;
     Ok(page.into_iter().next().filter(|browsed| browsed.message.id() == id))
 }
 
-/// The id just before this one, so that browsing after it begins with this one. `None` for the smallest id.
+/// The id just before this one: browsing after it begins with this one. `None` for the smallest id.
 fn before(id: MessageId) -> Option<MessageId> {
     let number = u128::from_be_bytes(*id.as_bytes()).checked_sub(1)?;
     Some(MessageId::from_bytes(number.to_be_bytes()))

@@ -73,14 +73,14 @@ enum Status {
 impl Pull {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let status = self.status()?;
-        // Pulling by hand removes no expired message, and kills none for too many deliveries.
+        // A pull by hand removes no expired message, and kills no message for too many deliveries.
         let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
         let queue = session.queue_with(Create::Never, options, self.keep.keep_on(session)).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
         let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;
         let written = held.iter().try_for_each(|handler| write(session.output, handler));
         let written = written.and_then(|()| session.output.flush());
-        // Nobody has seen what could not be written.
+        // What could not be written has been seen by nobody.
         let status = if written.is_ok() { status } else { QueueMessageStatus::Waiting };
         let mut lost = 0_usize;
         for outcome in queue.settle_many(held.iter_mut().map(|handler| (handler, status.clone()))).await {

@@ -1,4 +1,4 @@
-//! `anyqueue push`: messages from arguments, from standard input, or in bulk from lines.
+//! `anyqueue push`: pushes messages from arguments, from standard input, or in bulk from lines.
 
 use std::fmt;
 use std::fs::File;
@@ -82,7 +82,7 @@ impl Push {
         Ok(closed?)
     }
 
-    /// What is most likely wrong: the queue was written where a file may stand.
+    /// Explains the most likely mistake: the queue was written in a place where a file may stand.
     fn without_queue(&self) -> Failure {
         let files = [("--lines", &self.lines), ("--ndjson", &self.ndjson)];
         let taken = files.into_iter().find_map(|(option, file)| Some((option, file.as_ref()?)));
@@ -147,7 +147,7 @@ impl Push {
         bulk.end(json)
     }
 
-    /// Pushes until no more lines come, or the push has to stop.
+    /// Pushes until there are no more lines, or the push has to stop.
     async fn push_batches(&self, queue: &Queue, mut batches: Receiver<Batch>, json: bool, bulk: &mut Bulk) {
         // One call at a time: after a failed one, the next could succeed and leave a gap.
         let room = queue.capabilities().limits.push_batch.max(1);
@@ -197,7 +197,7 @@ impl Push {
         bulk.bar.set_position(bulk.account.stored + bulk.account.duplicates);
     }
 
-    /// The numbers of the lines, and their messages.
+    /// Returns the numbers of the lines, and their messages.
     fn read(
         &self,
         lines: impl Iterator<Item = Numbered>,
@@ -226,7 +226,7 @@ impl Push {
     }
 }
 
-/// All of standard input, if it is small enough for a message.
+/// Reads all of standard input, if it is small enough for a message.
 fn standard_input(limit: u64) -> Result<Vec<u8>> {
     let mut payload = Vec::new();
     std::io::stdin().lock().take(limit.saturating_add(1)).read_to_end(&mut payload)?;
@@ -243,7 +243,7 @@ fn standard_input(limit: u64) -> Result<Vec<u8>> {
     )))
 }
 
-/// A bulk push that is running.
+/// A bulk push that is under way.
 struct Bulk {
     to: PartitionId,
     output: Output,
@@ -257,7 +257,7 @@ struct Account {
     stored: u64,
     duplicates: u64,
     refused: u64,
-    /// Why it did not reach the last line.
+    /// Why the push did not reach the last line.
     #[serde(flatten)]
     stop: Option<Stop>,
 }
@@ -269,14 +269,14 @@ struct Stop {
     why: String,
     /// Each line up to this one is stored, or was reported as refused.
     settled_to: u64,
-    /// The first line that is not settled.
+    /// The first unsettled line.
     resume_from: u64,
-    /// Lines whose push failed for certain.
+    /// Lines whose push certainly failed.
     not_stored: u64,
     /// Lines that may or may not be stored.
     unknown: u64,
     unknown_lines: Ranges,
-    /// Stored lines after the first that is not settled.
+    /// Stored lines after the first unsettled one.
     stored_lines: Ranges,
 }
 
@@ -315,7 +315,7 @@ impl Stop {
     }
 }
 
-/// Ascending numbers, as ranges from first to last.
+/// Ascending numbers, as ranges of first and last.
 #[derive(Debug, Default, Serialize)]
 struct Ranges(Vec<(u64, u64)>);
 
@@ -396,17 +396,17 @@ impl Bulk {
     }
 }
 
-/// Whether the line itself is at fault, which says nothing about others.
+/// Whether the line itself is at fault, which says nothing about other lines.
 fn is_of_line(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge)
 }
 
-/// Whether the message may be stored in spite of the error.
+/// Whether the message may be stored despite the error.
 fn may_be_stored(error: &Error, unique_ids: bool) -> bool {
     match error.retry() {
         RetryClass::MayDuplicate => true,
-        // Where ids are unique, repeating with the same id is safe, so the class does not say whether the message was stored. A line
-        // that is read again may get another id.
+        // Where ids are unique, repeating with the same id is safe, so the class does not say whether the
+        // message was stored. A line that is read again may get another id.
         RetryClass::Safe => unique_ids && error.kind() != ErrorKind::Full,
         RetryClass::Never => false,
     }

@@ -1,4 +1,4 @@
-//! What `anyqueue push` can be told of its messages.
+//! The options of `anyqueue push` for its messages.
 
 use std::time::Duration;
 

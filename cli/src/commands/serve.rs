@@ -1,4 +1,4 @@
-//! `anyqueue serve`: the queues over HTTP.
+//! `anyqueue serve`: offers the queues over HTTP.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ pub(crate) struct Serve {
     control: ControlArgs,
 }
 
-/// How often what was measured is summed up, so that it takes no room between two looks at it.
+/// How often the measurements are condensed, so that they take no room while nobody reads them.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 impl Serve {
@@ -119,7 +119,7 @@ impl Serve {
         match &control {
             Some(control) => {
                 builder = builder.control(control.store.clone());
-                // A store alone may keep no schedules.
+                // A backend with a control store may still lack what schedules need.
                 if let Ok(scheduler) = control.scheduler(&queue) {
                     builder = builder.scheduler(scheduler);
                 }
@@ -140,7 +140,7 @@ impl Serve {
         tokio::spawn(upkeep(metrics));
         let result = tokio::select! {
             biased;
-            // It refuses an address that is too open before anything is said.
+            // The service refuses an address that is too open before anything is printed.
             end = &mut serving => end,
             said = said(session.output, scheme, address, end) => match said? {},
         };
@@ -185,7 +185,7 @@ impl Serve {
     }
 }
 
-/// Says where it listens, then waits for a signal, and has the service end.
+/// Prints where the service listens, then waits for a signal, and makes the service end.
 async fn said(
     output: Output,
     scheme: &str,

@@ -39,7 +39,7 @@ pub(crate) struct Stats {
     rounds: Option<u64>,
 }
 
-/// A queue's line.
+/// The counts of a queue.
 #[derive(Serialize)]
 struct Row {
     /// The time of the count, with `--watch`.
@@ -51,7 +51,7 @@ struct Row {
     leased: Option<u64>,
     disabled: Option<u64>,
     dead: Option<u64>,
-    /// `None` where the backend cannot pause.
+    /// `None` if the backend cannot pause.
     paused: Option<bool>,
 }
 
@@ -117,7 +117,7 @@ fn show(output: Output, rows: &[Row]) -> Result {
     table.print(output)
 }
 
-/// The names of all queues, except the one that `move` probes with.
+/// Returns the names of all queues, except the one that `move` probes with.
 pub(crate) async fn all(queue: &Queue) -> Result<Vec<PartitionId>> {
     let mut names: Vec<PartitionId> = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! `anyqueue tokens`: who may ask a service for what.
+//! `anyqueue tokens`: who may make which requests to a service.
 
 use std::time::Duration;
 
@@ -159,7 +159,7 @@ impl Make {
         if let Some(certificate) = &self.certificate {
             let bound = bind(tokens, &self.name, certificate, output).await;
             if bound.is_err() {
-                // It would stand for nobody.
+                // Without the certificate it would stand for nobody.
                 tokens.delete(&self.name).await?;
             }
             return bound;

@@ -154,7 +154,7 @@ pub(crate) struct Work {
     supervision: SuperviseArgs,
 }
 
-/// A handler that takes this much longer than the grace of its command to stop is dropped.
+/// If a handler takes this much longer to stop than the grace of its command, it is dropped.
 const KILL_TIME: Duration = Duration::from_secs(5);
 
 impl Work {
@@ -202,7 +202,7 @@ impl Work {
             builder = builder.timeout(timeout);
         }
         let control = if self.cron {
-            // Where nothing keeps schedules, that is said.
+            // If nothing keeps schedules, this is an error.
             Some(self.control.open(&queue, Create::AsUrlSays).await?)
         } else if self.no_register && self.no_limits {
             None
@@ -294,7 +294,8 @@ async fn run(worker: &Worker) -> anyqueue::Result<Summary> {
     work.await
 }
 
-/// Reports when pulls or settlements begin to fail, and when they succeed again: the worker itself keeps trying.
+/// Reports when pulls or settlements begin to fail, and when they succeed again: the worker itself keeps
+/// trying.
 async fn report_failures(worker: &Worker, output: Output) -> Infallible {
     let mut reported = BTreeMap::new();
     let mut no_permits = None;
@@ -326,10 +327,10 @@ fn report_permits(reported: &mut Option<String>, problem: Option<String>, output
     *reported = problem;
 }
 
-/// How often the worker is asked what fails.
+/// How often the worker's health is checked.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Runs until nothing is left, or a signal comes; a second one skips the drain.
+/// Runs until no work is left, or a signal comes; a second signal skips the drain.
 async fn once(worker: &Worker) -> anyqueue::Result<Summary> {
     let mut work = pin!(worker.run_once());
     tokio::select! { end = &mut work => return end, heard = end_signal() => heard.map(|()| worker.shutdown())? }
@@ -355,7 +356,7 @@ fn report(output: Output, summary: &Summary) -> Result {
             all.into_iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
         return output.object(&object);
     }
-    // Commands write to standard output: the summary must not get between their lines.
+    // Commands write to standard output: the summary must not end up between their lines.
     let shown = all.iter().enumerate().filter(|(place, (_, count))| *place == 0 || *count > 0);
     let shown: Vec<_> = shown.map(|(_, (name, count))| format!("{name} {count}")).collect();
     output.note(&shown.join(", "));

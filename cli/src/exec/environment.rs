@@ -1,20 +1,20 @@
-//! What a command finds in its environment.
+//! The environment variables of a command.
 
 use anyqueue_worker::TaskContext;
 
-/// A longer variable is left out: the system refuses to start a command with one of 128 KiB.
+/// A longer variable is left out: the system refuses to start a command with a variable of 128 KiB.
 const VARIABLE_BYTES: usize = 100_000;
-/// All variables of a message together: the system refuses to start a command with 2 MiB of arguments and environment, and the
-/// worker's own environment is part of it.
+/// The limit for all variables of a message together: the system refuses to start a command with 2 MiB of
+/// arguments and environment, and the worker's own environment is part of that.
 const TOTAL_BYTES: usize = 500_000;
-/// How many variables are left out.
+/// Tells how many variables were left out.
 const OMITTED: &str = "ANYQUEUE_OMITTED";
 
 /// Variables by name, the most important first.
 #[derive(Debug)]
 pub(super) struct Environment {
     variables: Vec<(String, String)>,
-    /// The first ones identify the message: how many.
+    /// How many variables, counted from the first, identify the message.
     essential: usize,
 }
 
@@ -30,7 +30,7 @@ impl Environment {
         ];
         let essential = variables.len();
         let mut add = |name: &str, value: Option<String>| {
-            // A NUL byte cannot stand in a variable; `ANYQUEUE_HEADERS` has it escaped.
+            // A variable cannot contain a NUL byte; in `ANYQUEUE_HEADERS` it is escaped.
             variables
                 .extend(value.filter(|value| !value.contains('\0')).map(|value| (name.to_owned(), value)));
         };
@@ -46,12 +46,12 @@ impl Environment {
         Self { variables, essential }
     }
 
-    /// As many as a command can be started with, and how many are missing.
+    /// As many variables as a command can be started with, and how many are missing.
     pub(super) fn fitting(&self) -> Vec<(&str, String)> {
         self.within(VARIABLE_BYTES, TOTAL_BYTES)
     }
 
-    /// Only those that identify the message, and how many are missing.
+    /// Only the variables that identify the message, and how many are missing.
     pub(super) fn essential(&self) -> Vec<(&str, String)> {
         let chosen = self.variables.iter().take(self.essential);
         let chosen = chosen.map(|(name, value)| (name.as_str(), value.clone()));
@@ -80,7 +80,7 @@ impl Environment {
     }
 }
 
-/// A header's name as part of a variable's: `Content-Type` is `CONTENT_TYPE`.
+/// A header's name as part of a variable's name: `Content-Type` becomes `CONTENT_TYPE`.
 fn variable(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     name.chars().map(letter).collect()

@@ -22,11 +22,11 @@ use crate::session::{SUPERVISED_VARIABLE, URL_VARIABLE};
 /// What to run, and how to read its exit code.
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
-    /// A line for the shell.
+    /// A command line for the shell.
     pub(crate) line: String,
     /// Exit codes after which a retry cannot help.
     pub(crate) dead_on: Vec<u8>,
-    /// How long it may continue after SIGTERM.
+    /// How long the command may continue after SIGTERM.
     pub(crate) grace: Duration,
     pub(crate) stdout: Stdout,
     pub(crate) output: Output,
@@ -35,22 +35,23 @@ pub(crate) struct Exec {
 /// Where a command's standard output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stdout {
-    /// Where the worker's goes.
+    /// To the worker's standard output.
     Inherited,
-    /// To the worker's standard error, because the worker writes JSON to its own.
+    /// To the worker's standard error, because the worker writes JSON to its standard output.
     ToStderr,
-    /// It is the result of the task.
+    /// It becomes the result of the task.
     Kept,
 }
 
-/// Between two attempts to start a command.
+/// The pause between two attempts to start a command.
 const RESTART: Duration = Duration::from_secs(1);
-/// Between two checks whether stopped processes are gone.
+/// The pause between two checks whether stopped processes are gone.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Exec {
-    /// Runs it for one message. Once it was asked to stop, its exit code does not count: whether it had finished its work is unknown.
-    /// If this future is dropped, all processes of the command are killed.
+    /// Runs the command for one message. Once the command was asked to stop, its exit code does not count:
+    /// whether it had finished its work is unknown. If this future is dropped, all processes of the command
+    /// are killed.
     pub(crate) async fn run(&self, payload: Bytes, task: TaskContext) -> TaskResult {
         let result = self.run_once(payload, &task).await;
         if let Err(error) = &result {
@@ -101,7 +102,8 @@ impl Exec {
         }
     }
 
-    /// Keeps what it wrote as the result of its task. That it cannot be kept is no reason to run it again.
+    /// Keeps what the command wrote as the result of its task. If that is not possible, this is no reason to
+    /// run it again.
     fn keep(&self, written: Written, task: &TaskContext) -> TaskResult {
         let why = match written {
             Written::All(bytes) => return Ok(task.set_result_bytes(bytes)?),
@@ -113,8 +115,8 @@ impl Exec {
         Ok(())
     }
 
-    /// Starts it. If the machine has no room for another process, the message is not at fault: it is held until there is room, or the
-    /// task is cancelled.
+    /// Starts the command. If the machine has no room for another process, the message is not at fault: it is
+    /// held until there is room, or the task is cancelled.
     async fn start(&self, task: &TaskContext) -> Result<Child, TaskError> {
         let environment = Environment::of(task);
         loop {
@@ -145,14 +147,14 @@ impl Exec {
     fn spawn(&self, environment: Vec<(&str, String)>) -> io::Result<Child> {
         let mut command = shell(&self.line);
         command.envs(environment).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        // It may hold a password, and is meant for this worker.
+        // These may hold a password, and are meant for this worker.
         command.env_remove(URL_VARIABLE).env_remove(SUPERVISED_VARIABLE);
         match self.stdout {
             Stdout::Inherited => {}
             Stdout::ToStderr => drop(command.stdout(io::stderr())),
             Stdout::Kept => drop(command.stdout(Stdio::piped())),
         }
-        // Ctrl-C on the terminal is for the worker, which then lets its commands finish.
+        // Ctrl-C on the terminal is meant for the worker, which then lets its commands finish.
         #[cfg(unix)]
         command.process_group(0);
         command.spawn()
@@ -170,11 +172,11 @@ impl Exec {
         if tokio::time::timeout(self.grace, gone).await.is_err() {
             group.kill();
         }
-        // Killed or ended: only the system is left to wait for.
+        // It was killed or has ended: only the system is left to wait for.
         let _ = child.wait().await;
     }
 
-    /// Why it failed, with the command's last words.
+    /// Why the command failed, with its last words.
     fn failure(&self, status: ExitStatus, said: Option<String>) -> TaskError {
         let how = match status.code() {
             Some(code) => format!("the command exited with {code}"),
@@ -203,7 +205,7 @@ fn shell(line: &str) -> Command {
     command
 }
 
-/// Writes the payload. A command may leave it unread.
+/// Writes the payload. The command may leave it unread.
 async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(&payload).await;
@@ -211,7 +213,7 @@ async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
     }
 }
 
-/// The processes of a command. All of them are killed if this is dropped before the command is over.
+/// The processes of a command. All of them are killed if this is dropped before the command has ended.
 #[derive(Debug)]
 struct Group(Option<u32>);
 
@@ -229,12 +231,12 @@ impl Group {
     fn signal(&self, signal: rustix::process::Signal) {
         let leader = self.0.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         if let Some(leader) = leader {
-            // One that has just ended is fine.
+            // If the group has just ended, that is fine.
             let _ = rustix::process::kill_process_group(leader, signal);
         }
     }
 
-    /// Whether none of its processes is left.
+    /// Whether no process of the group is left.
     #[cfg(unix)]
     fn is_empty(&self) -> bool {
         let leader = self.0.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);

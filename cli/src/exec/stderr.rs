@@ -1,4 +1,4 @@
-//! A command's standard error: passed on, with its last line kept as the reason of a failure.
+//! A command's standard error: passed on, with its last line kept as the reason for a failure.
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +8,19 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
 use tokio::task::JoinHandle;
 
-/// How much of the end is kept.
+/// How many bytes of the end are kept.
 const KEPT_BYTES: usize = 1000;
 /// The last output can arrive a little after the command has ended; processes that it left behind can write forever.
 const REST: Duration = Duration::from_millis(200);
-/// How much is read at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 8 << 10;
 
 /// The standard error of one command.
 #[derive(Debug)]
 pub(super) struct Stderr {
     end: Arc<Mutex<Vec<u8>>>,
-    /// Runs as long as any process has the other end open: a process that is left behind must not be killed for writing.
+    /// Runs for as long as any process has the other end open: a process that was left behind must not be
+    /// killed when it writes.
     passing: JoinHandle<()>,
 }
 
@@ -46,7 +47,7 @@ async fn pass(mut from: ChildStderr, end: Arc<Mutex<Vec<u8>>>) {
         let new = bytes.get(..read).unwrap_or_default();
         keep(&mut end.lock().unwrap_or_else(PoisonError::into_inner), new);
         let said = new.to_vec();
-        // If nobody reads ours, the command need not know.
+        // If nobody reads the worker's standard error, the command need not know.
         let _ = tokio::task::spawn_blocking(move || std::io::stderr().write_all(&said)).await;
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 /// The last output can arrive a little after the command has ended; processes that it left behind can write forever.
 const REST: Duration = Duration::from_millis(500);
-/// How much is read at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 8 << 10;
 
 /// The standard output of one command.
@@ -22,7 +22,7 @@ pub(super) enum Written {
     All(Bytes),
     /// More than is kept.
     TooMuch,
-    /// Something that it left behind may still write.
+    /// A process that the command left behind may still write.
     Unfinished,
 }
 
@@ -40,7 +40,7 @@ impl Kept {
     }
 }
 
-/// Reads to the end, also what is not kept: the command must not be killed for writing.
+/// Reads to the end, even what is not kept: the command must not be killed when it writes.
 async fn read_all(mut from: ChildStdout) -> Written {
     let (mut all, mut bytes, mut is_too_much) = (Vec::new(), vec![0; READ_BYTES], false);
     while let Ok(read) = from.read(&mut bytes).await

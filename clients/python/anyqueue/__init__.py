@@ -1,4 +1,4 @@
-"""A client of anyqueue's HTTP service, and a worker over it."""
+"""A client for anyqueue's HTTP service, and a worker built on it."""
 
 from .client import Client
 from .problem import Problem

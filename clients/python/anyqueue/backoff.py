@@ -1,4 +1,4 @@
-"""Pauses between attempts that fail."""
+"""Pauses between failed attempts."""
 
 import random
 
@@ -7,16 +7,17 @@ MOST = 10.0
 
 
 class Backoff:
-    """Pauses that double up to `MOST` seconds, each shortened by up to a half by chance: what failed together does not come back together."""
+    """Pauses that double up to `MOST` seconds, each randomly shortened by up to half, so that clients that failed together do not
+    return together."""
 
     def __init__(self) -> None:
         self._next = FIRST
 
     def pause(self) -> float:
-        """The next one, in seconds."""
+        """Returns the next pause, in seconds."""
         pause, self._next = self._next, min(2 * self._next, MOST)
         return pause * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """An attempt has succeeded."""
+        """Starts again with the shortest pause, after an attempt has succeeded."""
         self._next = FIRST

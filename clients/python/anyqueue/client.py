@@ -1,4 +1,4 @@
-"""The calls, over one connection that is kept."""
+"""The calls of the service, over one kept connection."""
 
 import json
 import time
@@ -13,11 +13,11 @@ Json = Dict[str, Any]
 
 
 class Client:
-    """Talks to one service. Not for several threads at once: give each its own."""
+    """A client of one service. It must not be shared between threads: give each thread its own."""
 
     def __init__(self, url: str, token: Optional[str] = None, timeout: float = 30.0) -> None:
-        """`timeout` is in seconds, for a whole call beyond the wait that it asks for, its repetition included. Only looking up the
-        host's name is not bounded by it: write an address where that matters."""
+        """`timeout` limits a whole call, in seconds: its repetition included, but not the wait that it asks for. Only looking up the
+        host's name is not limited by it: use an IP address where that matters."""
         self._connection = Connection(url)
         self._timeout = timeout
         self._headers = {"content-type": "application/json"}
@@ -37,11 +37,11 @@ class Client:
         self._connection.close()
 
     def interrupt(self) -> None:
-        """Ends the call that is under way, and all later ones, from another thread: they raise a `Problem`."""
+        """Ends the call that is under way, and all later ones: they raise a `Problem`. For use from another thread."""
         self._connection.interrupt()
 
     def push(self, partition: str, *messages: Json) -> List[Json]:
-        """Pushes up to 1000 messages; an answer for each, in order."""
+        """Pushes up to 1000 messages, and returns an answer for each, in order."""
         answer: List[Json] = self._call("POST", f"/v1/partitions/{quote(partition, '')}/messages", list(messages))
         return answer
 
@@ -54,8 +54,9 @@ class Client:
         worker: Optional[str] = None,
         received: Optional[str] = None,
     ) -> Json:
-        """Pulls up to `max` messages, waiting `wait` seconds for the first. With a `worker`, say with the next pull that you `received` the
-        `pull` of the last one: what was sent to this name and not received goes back, also while somebody works on it."""
+        """Pulls up to `max` messages, waiting up to `wait` seconds for the first. If you name a `worker`, pass the `pull` of the last
+        answer as `received` with the next pull: messages that were sent to this name and not received go back, even while
+        somebody works on them."""
         request: Json = {"partitions": list(partitions), "max": max, "wait_ms": int(wait * 1000)}
         if lease is not None:
             request["lease_ms"] = int(lease * 1000)
@@ -67,12 +68,12 @@ class Client:
         return answer
 
     def settle(self, *ends: Json, timeout: Optional[float] = None) -> List[Json]:
-        """Ends deliveries; an answer for each. After an answer that was lost, a repetition says `lost`."""
+        """Settles deliveries, and returns an answer for each. If an answer got lost, repeating the call returns `lost`."""
         answer: List[Json] = self._call("POST", "/v1/settle", list(ends), repeatable=True, timeout=timeout)
         return answer
 
     def extend(self, deliveries: Sequence[str], lease: float, timeout: Optional[float] = None) -> List[Json]:
-        """Holds deliveries for `lease` seconds from now; an answer for each."""
+        """Holds deliveries for `lease` seconds from now, and returns an answer for each."""
         items = [{"delivery": delivery, "lease_ms": int(lease * 1000)} for delivery in deliveries]
         answer: List[Json] = self._call("POST", "/v1/extend", items, repeatable=True, timeout=timeout)
         return answer
@@ -87,7 +88,7 @@ class Client:
         version: Optional[str] = None,
         valid: Optional[float] = None,
     ) -> Json:
-        """Registers a worker, whose beats count for `valid` seconds. The answer has the `session` that its beats need."""
+        """Registers a worker whose heartbeats are valid for `valid` seconds each. The answer has the `session` that they need."""
         request: Json = {"name": name, "partitions": list(partitions), "slots": slots}
         told = {"host": host, "pid": pid, "version": version, "valid_ms": None if valid is None else int(valid * 1000)}
         request.update({key: value for key, value in told.items() if value is not None})
@@ -103,7 +104,7 @@ class Client:
         memory_bytes: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> Json:
-        """A worker that registered says how it is and what it holds, and hears its `order` and what to `cancel`."""
+        """Sends the heartbeat of a registered worker: its state and what it holds. The answer has its `order` and what to `cancel`."""
         request: Json = {"state": state, "held": list(held)}
         if memory_bytes is not None:
             request["memory_bytes"] = memory_bytes
@@ -112,32 +113,32 @@ class Client:
         return answer
 
     def leave(self, name: str, session: str, timeout: Optional[float] = None) -> None:
-        """A worker that registered has ended."""
+        """Reports that a registered worker has ended."""
         self._call("DELETE", f"/v1/workers/{quote(name, '')}", timeout=timeout, session=session)
 
     def task(self, partition: str, id: str) -> Json:
-        """What is known of a task."""
+        """Returns what is known of a task."""
         answer: Json = self._call("GET", self._task(partition, id), repeatable=True)
         return answer
 
     def result(self, partition: str, id: str, wait: float = 0.0) -> Json:
-        """The task once it has ended, or as it stands after `wait` seconds."""
+        """Returns the task once it has ended, or its current state after `wait` seconds."""
         path = self._task(partition, id, "/result", {"wait_ms": str(int(wait * 1000))})
         answer: Json = self._call("GET", path, wait=wait, repeatable=True)
         return answer
 
     def cancel(self, partition: str, id: str) -> Json:
-        """Removes a task that waits, or asks whoever runs it to stop."""
+        """Removes a waiting task, or asks the worker that runs it to stop."""
         answer: Json = self._call("POST", self._task(partition, id, "/cancel"))
         return answer
 
     def partition(self, partition: str) -> Json:
-        """How full a queue is."""
+        """Returns the counts of a queue."""
         answer: Json = self._call("GET", f"/v1/partitions/{quote(partition, '')}", repeatable=True)
         return answer
 
     def dead_letters(self, partition: str) -> Json:
-        """A page of dead letters, with their payloads."""
+        """Returns a page of dead letters, with their payloads."""
         path = f"/v1/partitions/{quote(partition, '')}/dead?payloads=true"
         answer: Json = self._call("GET", path, repeatable=True)
         return answer
@@ -156,7 +157,7 @@ class Client:
         timeout: Optional[float] = None,
         session: Optional[str] = None,
     ) -> Any:
-        """Repeats once where that is safe: the service says so, or the request is and its answer was lost."""
+        """Makes a call, and repeats it once if that is safe: the service says so, or the call is repeatable and its answer got lost."""
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = self._headers if session is None else {**self._headers, "worker-session": session}
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout) + wait
@@ -164,7 +165,7 @@ class Client:
             return self._once(method, path, data, headers, deadline)
         except Problem as problem:
             lost = problem.kind == "unreachable" and repeatable
-            # A repetition that could not wait as long as it asks for would fail for nothing.
+            # A repetition with too little time left for the wait that it asks for would be bound to fail.
             if not (lost or problem.retry == "safe") or time.monotonic() + wait >= deadline:
                 raise
         return self._once(method, path, data, headers, deadline)

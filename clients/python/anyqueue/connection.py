@@ -1,4 +1,4 @@
-"""A kept connection on which one deadline holds for all steps of a call."""
+"""A kept connection on which one deadline applies to all steps of a call."""
 
 import http.client
 import io
@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 from .problem import Problem
 
-# The longest answer that is read, in bytes. One message has at most 16 MiB in a request, a third more in base64.
+# The longest answer that is read, in bytes. A message in a request has at most 16 MiB, and a third more in base64.
 MAX_ANSWER = 256 * 1024 * 1024
 
 
 class Connection:
-    """One connection to a service, opened when it is needed. For one thread; `interrupt` is for others."""
+    """One connection to a service, opened when it is needed. It belongs to one thread; `interrupt` is for the others."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -27,17 +27,17 @@ class Connection:
         self._base = parts.path.rstrip("/")
 
     def close(self) -> None:
-        """Closes it; the next call opens it again."""
+        """Closes the connection; the next call opens it again."""
         self._http.close()
 
     def interrupt(self) -> None:
-        """Ends the call that is under way, and all later ones, from another thread."""
+        """Ends the call that is under way, and all later ones. For use from another thread."""
         self._http.interrupt()
 
     def call(
         self, method: str, path: str, data: Optional[bytes], headers: Dict[str, str], deadline: float
     ) -> Tuple[int, bytes]:
-        """Asks, and returns the status and the body. `deadline` is a time of `time.monotonic`."""
+        """Sends a request, and returns the status and the body. `deadline` is a time of `time.monotonic`."""
         http_, sent = self._http, False
         http_.deadline = deadline
         if http_.is_stale():
@@ -51,7 +51,7 @@ class Connection:
                 raise http.client.IncompleteRead(body, response.length)
         except (OSError, http.client.HTTPException) as error:
             http_.close()
-            # A service never acts on a request of which a part is missing.
+            # The service never acts on an incomplete request.
             retry = "may_duplicate" if sent else "safe"
             raise Problem(0, "unreachable", f"the service did not answer: {error!r}", retry) from error
         if len(body) > MAX_ANSWER:
@@ -65,13 +65,13 @@ class _Http(http.client.HTTPConnection):
 
     def __init__(self, host: str, port: Optional[int], tls: bool) -> None:
         super().__init__(host, port or (443 if tls else 80))
-        # It says so in `Host`.
+        # Decides whether the port appears in `Host`.
         self.default_port = 443 if tls else 80
         self.deadline = 0.0
         self._context = ssl.create_default_context() if tls else None
         self._guard = threading.Lock()
         self._interrupted = False
-        # What is `sock` to the base.
+        # The same as `sock` of the base class.
         self._timed: Optional[_Timed] = None
 
     def connect(self) -> None:
@@ -87,7 +87,7 @@ class _Http(http.client.HTTPConnection):
                 raw.close()
                 raise
         with self._guard:
-            # What interrupts later finds the socket.
+            # From now on, an interrupt finds the socket.
             self._timed = self.sock = _Timed(raw, self)
             interrupted = self._interrupted
         if interrupted:
@@ -95,7 +95,7 @@ class _Http(http.client.HTTPConnection):
             raise ConnectionAbortedError("interrupted")
 
     def _open(self) -> socket.socket:
-        """Tries the host's addresses in turn. Looking up the name is the one step that the deadline cannot end."""
+        """Tries the host's addresses in turn. Looking up the name is the only step that the deadline cannot end."""
         error: OSError = OSError(f"{self.host} has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, 0, socket.SOCK_STREAM):
             raw = socket.socket(family, kind, protocol)
@@ -109,7 +109,7 @@ class _Http(http.client.HTTPConnection):
         raise error
 
     def is_stale(self) -> bool:
-        """Whether a kept connection has something to read although nothing was asked: it was closed at the other end."""
+        """Whether a kept connection has something to read although nothing was requested: the other end has closed it."""
         if self.sock is None or self._timed is None:
             return False
         with selectors.DefaultSelector() as selector:
@@ -128,7 +128,7 @@ class _Http(http.client.HTTPConnection):
 
 
 class _Timed:
-    """A socket as `http.client` uses it, on which each step has what is left until the deadline."""
+    """A socket for `http.client`, on which each step may take the time that is left until the deadline."""
 
     def __init__(self, raw: socket.socket, owner: _Http) -> None:
         self.raw = raw

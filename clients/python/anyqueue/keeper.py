@@ -1,4 +1,4 @@
-"""Holds what handlers work on."""
+"""Holds the tasks that handlers work on."""
 
 import logging
 import math
@@ -12,7 +12,7 @@ from .problem import Problem
 from .task import Task
 
 LOG = logging.getLogger("anyqueue")
-# A lease is extended when this part of it is over, and a call that does so has as long.
+# A lease is extended when this part of it is over, and the call that extends it may take as long.
 PART = 1 / 3
 
 
@@ -26,30 +26,30 @@ class Keeper:
         self._ended = False
 
     def hold(self, task: Task) -> None:
-        """From now on it is extended."""
+        """Extends the lease of the task from now on."""
         with self._changed:
-            # Of a lease that was granted for less, a part of what is left.
+            # If the lease was granted for less, this is a part of what is left.
             self._due[task] = time.monotonic() + (task._until - time.monotonic()) * PART
             self._changed.notify()
 
     def let_go(self, task: Task) -> None:
-        """It is extended no more."""
+        """No longer extends the lease of the task."""
         with self._changed:
             self._due.pop(task, None)
 
     def held(self) -> List[Task]:
-        """What is extended, in the order in which it was pulled."""
+        """Returns the tasks whose leases are extended, in the order in which they were pulled."""
         with self._changed:
             return list(self._due)
 
     def lose(self, task: Task) -> None:
-        """The service says that it is not held any more; unless it was let go meanwhile, its handler hears that."""
+        """Handles the report that the task is no longer held: its handler is told, unless the task was let go meanwhile."""
         with self._changed:
             if task in self._due:
                 self._lose(task)
 
     def cancel(self, task: Task) -> None:
-        """The service says that it is to be cancelled."""
+        """Handles the report that the task is to be cancelled."""
         with self._changed:
             if task in self._due:
                 task._ask_to_cancel()
@@ -61,7 +61,7 @@ class Keeper:
             self._changed.notify()
 
     def run(self) -> None:
-        """Extends what is due, until `end`."""
+        """Extends the leases that are due, until `end` is called."""
         backoff = Backoff()
         with self._connect() as client:
             while True:
@@ -74,7 +74,7 @@ class Keeper:
                     self._retry(due, backoff.pause())
 
     def _next(self) -> Optional[List[Task]]:
-        """Waits for what is due. What ended meanwhile is lost."""
+        """Waits until leases are due, and returns their tasks. A task whose lease has ended meanwhile is lost."""
         with self._changed:
             while not self._ended:
                 now = time.monotonic()
@@ -91,12 +91,12 @@ class Keeper:
 
     @staticmethod
     def _deadline(task: Task) -> float:
-        """When it is to be asked to stop, unless it has been."""
+        """When the task is to be asked to stop; never, if it has been already."""
         return math.inf if task._deadline is None or task._timed_out else task._deadline
 
     def _extend(self, client: Client, due: List[Task]) -> bool:
-        """Whether all could be asked for."""
-        # One length for each call keeps it simple; leases of one worker rarely differ.
+        """Extends leases, and returns whether none of the extensions failed."""
+        # One length for each call keeps this simple; the leases of one worker rarely differ.
         lease = due[0]._lease
         same = [task for task in due if task._lease == lease]
         began = time.monotonic()

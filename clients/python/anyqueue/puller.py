@@ -1,4 +1,4 @@
-"""Pulls for a worker, and gives back what it does not begin."""
+"""Pulls for a worker, and gives back tasks that it does not begin."""
 
 import logging
 import threading
@@ -11,12 +11,12 @@ from .problem import Problem
 from .task import Task
 
 LOG = logging.getLogger("anyqueue")
-# The most messages of one pull, so that an answer of the largest ones can be read.
+# The most messages of one pull, so that an answer with messages of the largest size can be read.
 MAX_PULL = 10
 
 
 class Puller:
-    """Repeats what fails, with pauses. One thread pulls; others may `cut` or `stop` it."""
+    """Pulls, with pauses after failures. One thread pulls; others may `cut` or `stop` it."""
 
     def __init__(
         self, connect: Callable[[], Client], name: str, partitions: List[str], wait: float, lease: Optional[float]
@@ -28,21 +28,21 @@ class Puller:
         self._backoff = Backoff()
         self._stopped = threading.Event()
         self._cut = False
-        # Until when what goes back may be told: set before the stop.
+        # Until when tasks may be given back: set before the stop.
         self.deadline = 0.0
 
     def stop(self) -> None:
-        """Ends a pull that waits, for good."""
+        """Ends a waiting pull, for good."""
         self._stopped.set()
         self.cut()
 
     def cut(self) -> None:
-        """Ends a pull that waits, and those that follow until `renew`."""
+        """Ends a waiting pull, and those that follow until `renew`."""
         self._cut = True
         self._client.interrupt()
 
     def renew(self) -> None:
-        """Pulls wait again. Not at the same time as `cut`."""
+        """Lets pulls wait again. Must not be called at the same time as `cut`."""
         if self._cut and not self._stopped.is_set():
             self._client.close()
             self._client, self._cut = self._connect(), False
@@ -51,7 +51,7 @@ class Puller:
         self._client.close()
 
     def pull(self, free: int) -> List[Json]:
-        """Up to so many messages; none if it failed or was stopped."""
+        """Returns up to this many messages; none if the pull failed or was stopped."""
         try:
             return self._ask(self._client, min(free, MAX_PULL), self._wait)
         except Problem as problem:
@@ -72,7 +72,8 @@ class Puller:
         return messages
 
     def _ask_again(self) -> List[Json]:
-        """An answer that was cut off may have had messages. A pull that says what was received last brings them back."""
+        """Pulls once more after an answer was cut off, as it may have had messages: a pull that names the last answer that was
+        received brings them back."""
         try:
             with self._connect() as client:
                 return self._ask(client, 1, 0.0)
@@ -81,7 +82,8 @@ class Puller:
             return []
 
     def give_back(self, tasks: List[Task]) -> None:
-        """They go back untouched, if the service can be reached until the deadline; else when their leases end."""
+        """Gives tasks back untouched, if the service can be reached until the deadline; otherwise they go back when their leases
+        end."""
         backoff = Backoff()
         with self._connect() as client:
             while tasks:
@@ -100,6 +102,7 @@ class Puller:
 
 
 def _is_final(problem: Problem) -> bool:
-    """Whether the service itself says that a repetition never helps; something between that it is away does not count."""
+    """Whether the service itself says that a repetition never helps. It does not count if something in between, such as a proxy,
+    reports that the service is away."""
     refused = 400 <= problem.status < 500 or problem.status == 501
     return refused and problem.retry == "never" and problem.kind != "unknown"

@@ -1,4 +1,4 @@
-"""Tells the service of a worker, and hears what the worker is to do."""
+"""Registers a worker with the service, and receives its orders."""
 
 import logging
 import os
@@ -15,28 +15,29 @@ from .task import Task
 from .version import VERSION
 
 LOG = logging.getLogger("anyqueue")
-# A beat is sent when this part of the time that one counts is over, and has as long to be heard.
+# A heartbeat is sent when this part of the validity of the last one is over, and the call may take as long.
 PART = 1 / 3
-# How long the service gets to hear that the worker has ended, in seconds.
+# How long the report that the worker has ended may take, in seconds.
 LEAVE = 2.0
-# The most tasks that a beat names, and the shortest pause between two beats, in seconds.
+# The most tasks that a heartbeat names, and the shortest pause between two heartbeats, in seconds.
 MAX_HELD = 512
 LEAST_PAUSE = 0.2
 
 
 class Obeys(Protocol):
-    """Who is told."""
+    """A worker that takes orders."""
 
     @property
     def state(self) -> str:
-        """How it is: `working`, `quiet` or `draining`."""
+        """The state of the worker: `working`, `quiet` or `draining`."""
 
     def obey(self, order: str) -> None:
-        """Does what it is told: `go_on`, `quiet`, `stop` or `recycle`, as often as it is said."""
+        """Obeys an order: `go_on`, `quiet`, `stop` or `recycle`. The same order may come several times."""
 
 
 class Registrar:
-    """Registers and beats, in one thread with a connection of its own. A worker whose service keeps no registry works all the same."""
+    """Registers the worker and sends its heartbeats, in one thread with a connection of its own. If the service keeps no registry, the
+    worker works all the same."""
 
     def __init__(self, connect: Callable[[], Client], name: str, keeper: Keeper, worker: Obeys) -> None:
         self._connect, self._client = connect, connect()
@@ -48,20 +49,20 @@ class Registrar:
         self._ended = False
 
     def hurry(self) -> None:
-        """The worker has changed: the next beat says so at once."""
+        """Sends the next heartbeat at once, because the worker has changed."""
         with self._changed:
             self._due = True
             self._changed.notify()
 
     def end(self) -> None:
-        """The worker has ended: `run` says so, and ends."""
+        """Makes `run` report that the worker has ended, and return."""
         with self._changed:
             self._ended = True
             self._changed.notify()
         self._client.interrupt()
 
     def run(self, partitions: List[str], slots: int) -> None:
-        """Beats until `end`, or until the service says that it registers nobody."""
+        """Sends heartbeats until `end` is called, or the service says that it registers nobody."""
         backoff = Backoff()
         try:
             while not self._ended:
@@ -75,7 +76,7 @@ class Registrar:
                     if self._ended or not self._goes_on(problem):
                         return
                     pause = 0.0 if problem.status == 410 else backoff.pause()
-                # Whoever is told again and again that it is gone does not ask again and again without a pause.
+                # Even if the service says again and again that the worker is gone, there is a pause before it asks again.
                 self._sleep(max(pause, LEAST_PAUSE))
         finally:
             self._client.close()
@@ -104,11 +105,11 @@ class Registrar:
                 self._keeper.cancel(task)
         self._worker.obey(answer["order"])
         if self._worker.state != said:
-            # That it was heard is said at once.
+            # The service is told at once that the worker obeys.
             self.hurry()
 
     def _goes_on(self, problem: Problem) -> bool:
-        """Whether there is any use in asking again."""
+        """Whether asking again can help."""
         if self._session is not None:
             if problem.status == 410:
                 LOG.warning("the service has missed this worker, which registers anew")
@@ -116,7 +117,7 @@ class Registrar:
             else:
                 LOG.warning("could not beat: %s", problem)
             return True
-        # A name that is taken is free once the other is silent, which can be this one whose answer was lost.
+        # A name that is taken becomes free once its worker is silent; that may be this worker, if its answer got lost.
         if problem.retry != "never" or problem.kind == "unknown":
             LOG.warning("could not register: %s", problem)
             return True
@@ -129,7 +130,7 @@ class Registrar:
         with self._changed:
             while not (self._ended or self._due) and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
-            # What changes from here on is for the beat after the next.
+            # Changes from here on are for the heartbeat after the next.
             self._due = False
 
     def _leave(self) -> None:
@@ -150,7 +151,7 @@ def _held(task: Task) -> Json:
 
 
 def _memory() -> Optional[int]:
-    """Resident memory of this process in bytes, where the system tells."""
+    """Returns the resident memory of this process in bytes, if the system tells."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

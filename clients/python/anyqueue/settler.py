@@ -1,4 +1,4 @@
-"""Tells the service how tasks ended, until it has heard."""
+"""Reports to the service how tasks ended, until it has confirmed."""
 
 import logging
 import time
@@ -10,12 +10,12 @@ from .problem import Problem
 from .task import Cancel, Poison, Postpone, Task
 
 LOG = logging.getLogger("anyqueue")
-# No attempt is begun with less time than this, in seconds.
+# With less time left than this, in seconds, no attempt is begun.
 LEAST = 0.01
 
 
 def run_handler(handler: Optional[Callable[[Task], Any]], task: Task) -> Json:
-    """Runs it, and returns its end."""
+    """Runs the handler, and returns the end of the task."""
     if handler is None:
         return {"status": "failed", "error": f"this worker has no handler for the kind {task.kind!r} of {task.partition!r}"}
     try:
@@ -26,7 +26,7 @@ def run_handler(handler: Optional[Callable[[Task], Any]], task: Task) -> Json:
         return {"status": "poisonous", "error": str(poison)}
     except Cancel:
         return {"status": "cancelled"}
-    except BaseException as error:  # `SystemExit` too: it would end the thread, and the task would come again forever.
+    except BaseException as error:  # `SystemExit` too: it would end the thread, and the task would be delivered again forever.
         LOG.warning("%s failed", task.id, exc_info=True)
         if task.timed_out:
             return {"status": "timed_out", "error": f"{type(error).__name__}: {error}"}
@@ -35,7 +35,8 @@ def run_handler(handler: Optional[Callable[[Task], Any]], task: Task) -> Json:
 
 
 def settle(client: Client, task: Task, end: Json, timeout: float) -> None:
-    """Repeats it until it is heard, or the lease has ended. An end that is refused becomes a failure with the reason."""
+    """Settles the task, and repeats that until the service has confirmed or the lease has ended. If the end is refused, the task fails
+    with that as the reason."""
     backoff = Backoff()
     while not task.lost:
         left = task._until - time.monotonic()
@@ -64,5 +65,5 @@ def _attempt(client: Client, end: Json, timeout: float) -> Optional[Problem]:
         return Problem(0, "invalid_input", f"the result is no JSON: {error}", "never")
     if answer["outcome"] == "error":
         return Problem.of(answer["problem"].get("status", 0), answer["problem"])
-    # `lost` after a repetition can mean that the first was heard: there is nothing left to do in either case.
+    # `lost` after a repetition can mean that the first attempt succeeded: there is nothing left to do in either case.
     return None

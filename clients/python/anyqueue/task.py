@@ -1,4 +1,4 @@
-"""What a handler gets, and what it can raise."""
+"""The task that a handler gets, and the exceptions that it can raise."""
 
 import base64
 import json
@@ -6,12 +6,12 @@ import threading
 import time
 from typing import Any, Dict, Optional, Union
 
-# What is longer is cut.
+# Longer texts are cut.
 MAX_PROGRESS_BYTES = 1024
 
 
 class Postpone(Exception):
-    """Raised by a handler: try again after `delay` seconds; no attempt is counted."""
+    """Raised by a handler: the task is tried again after `delay` seconds, and no attempt is counted."""
 
     def __init__(self, delay: float) -> None:
         super().__init__(f"postponed by {delay} s")
@@ -23,11 +23,11 @@ class Poison(Exception):
 
 
 class Cancel(Exception):
-    """Raised by a handler: the task is not wanted any more, and is removed."""
+    """Raised by a handler: the task is no longer wanted, and is removed."""
 
 
 class Task:
-    """A message that is handled. `message` is all that the service told of it."""
+    """A message that is being handled. `message` is all that the service sent about it."""
 
     def __init__(self, message: Dict[str, Any], lease: Optional[float]) -> None:
         granted = message["lease_ms"] / 1000
@@ -38,10 +38,10 @@ class Task:
         self.kind: Optional[str] = message.get("kind")
         self.headers: Dict[str, str] = message.get("headers") or {}
         self.delivery_count: Optional[int] = message.get("delivery_count")
-        # For how long it is held each time, and until when it is, by `time.monotonic`.
+        # How long it is held with each extension, and until when it is held now, by `time.monotonic`.
         self._lease = lease or granted
         self._until = time.monotonic() + granted
-        # When it has run for as long as it may, by the same clock.
+        # When it will have run for as long as it may, by the same clock.
         most = message.get("max_duration_ms")
         self._deadline: Optional[float] = None if most is None else time.monotonic() + most / 1000
         self._timed_out = False
@@ -52,41 +52,44 @@ class Task:
 
     @property
     def payload(self) -> Union[str, bytes]:
-        """The content: text where it is that, else bytes."""
+        """The payload: text if the service sent it as text, otherwise bytes."""
         text = self.message.get("payload")
         return base64.b64decode(self.message["payload_base64"]) if text is None else str(text)
 
     def json(self) -> Any:
-        """The content as JSON."""
+        """Returns the payload, parsed as JSON."""
         return json.loads(self.payload)
 
     @property
     def cancel_requested(self) -> bool:
-        """Somebody wants the task to be cancelled: stop, and raise `Cancel`."""
+        """Whether somebody wants the task to be cancelled: then stop, and raise `Cancel`."""
         return self._cancel_requested
 
     @property
     def lost(self) -> bool:
-        """It is not held any more, and somebody else may have it now: stop. Nothing is settled."""
+        """Whether the task is no longer held, so that somebody else may have it now: then stop. Nothing is settled."""
         return self._lost
 
     @property
     def timed_out(self) -> bool:
-        """It has run for as long as its `max_duration_ms` allows: stop, and raise anything. A few seconds later the service ends it."""
+        """Whether the task has run for as long as its `max_duration_ms` allows: then stop, and raise any exception. A few seconds later the
+        service ends the task."""
         return self._timed_out
 
     @property
     def progress(self) -> Optional[str]:
-        """How far it has come, in words of the handler. What it is set to is shown with the worker, at its next beat, within some seconds."""
+        """The progress of the task, in the handler's own words. It is shown with the worker after the next heartbeat, within a few
+        seconds."""
         return self._progress
 
     @progress.setter
     def progress(self, text: str) -> None:
-        # A cut must not leave a part of a letter.
+        # The cut must not leave a part of a character.
         self._progress = str(text).encode("utf-8", "replace")[:MAX_PROGRESS_BYTES].decode("utf-8", "ignore")
 
     def wait(self, seconds: float) -> bool:
-        """Waits until it is asked to stop, at most for so long; whether it is. Use it in place of `time.sleep`."""
+        """Waits until the handler is asked to stop, for at most this long, and returns whether it was asked. Use this instead of
+        `time.sleep`."""
         return self._asked.wait(seconds)
 
     def _ask_to_cancel(self) -> None:

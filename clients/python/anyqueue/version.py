@@ -1,3 +1,3 @@
-"""The release of this client, which the service is told."""
+"""The version of this client, which is reported to the service."""
 
 VERSION = "0.1.0"

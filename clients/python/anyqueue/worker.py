@@ -1,4 +1,4 @@
-"""A loop that pulls, runs handlers and settles."""
+"""A worker that pulls tasks, runs their handlers and settles them."""
 
 import enum
 import logging
@@ -22,20 +22,20 @@ Handler = Callable[[Task], Any]
 MAX_CONCURRENCY = 256
 MAX_PARTITIONS = 64
 MAX_WAIT = 30.0
-# How long the threads of the worker itself get to end beyond the deadline, in seconds.
+# How long after the deadline the worker's own threads may take to end, in seconds.
 GRACE = 1.0
 
 
 class _Order(enum.Enum):
-    """What the worker's main loop is told, besides errors that end it."""
+    """What the worker's main loop receives, apart from errors that end it."""
 
-    STOP = enum.auto()  # by whoever runs it
-    ORDERED = enum.auto()  # by the service
-    DONE = enum.auto()  # no handler runs any more
+    STOP = enum.auto()  # from whoever runs the worker
+    ORDERED = enum.auto()  # from the service
+    DONE = enum.auto()  # no handler is running any more
 
 
 class Worker:
-    """Runs handlers, each in a thread. It pulls only what it has a free thread for."""
+    """Runs handlers in threads. It pulls only as many tasks as it has free threads."""
 
     def __init__(
         self,
@@ -49,8 +49,9 @@ class Worker:
         timeout: float = 30.0,
         name: Optional[str] = None,
     ) -> None:
-        """Times are in seconds: `lease` for which a task is held each time (by default as the queue is set), `wait` of a pull,
-        `drain` for what runs when the worker stops, `timeout` for a call. The `name` has to be of this worker alone."""
+        """All times are in seconds: `lease` is how long a task is held with each extension (by default as the queue is configured), `wait`
+        how long a pull waits, `drain` how long running handlers may take when the worker stops, and `timeout` limits a call. No other
+        worker may have the same `name`."""
         if not 1 <= concurrency <= MAX_CONCURRENCY:
             raise ValueError(f"concurrency is {concurrency}: 1 to {MAX_CONCURRENCY}")
         if not 0 < wait <= MAX_WAIT:
@@ -63,7 +64,7 @@ class Worker:
         self._concurrency, self._lease, self._wait = concurrency, lease, wait
         self._drain = drain
         self._handlers: Dict[Tuple[str, Optional[str]], Handler] = {}
-        # The queue can be put to by a handler of a signal, which an event cannot be set by.
+        # A signal handler can put to this queue, but could not set an event.
         self._orders: "queue.SimpleQueue[Union[_Order, BaseException]]" = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._pulled: "queue.Queue[Optional[Task]]" = queue.Queue(2 * concurrency)
@@ -78,8 +79,8 @@ class Worker:
         self._started = False
 
     def handler(self, partition: str, kind: Optional[str] = None) -> Callable[[Handler], Handler]:
-        """Decorates the handler of a partition, or of one kind there. Partitions named first are the most wanted. A task for which
-        there is none fails."""
+        """Decorates the handler for a partition, or for one kind of task there. Partitions that are named first are preferred. A task
+        without a handler fails."""
 
         def add(handler: Handler) -> Handler:
             if self._started:
@@ -94,23 +95,25 @@ class Worker:
         return add
 
     def stop(self) -> None:
-        """Pulls no more, and lets what runs finish; once more, it does not wait for that. From any thread, also before `run`."""
+        """Stops pulling, and lets running handlers finish; when it is called again, the worker no longer waits for them. It can be called
+        from any thread, even before `run`."""
         self._orders.put(_Order.STOP)
 
     @property
     def state(self) -> str:
-        """`working`, `quiet` when it was told to take on nothing new, or `draining` when it stops."""
+        """`working`, `quiet` when it was told to take no new tasks, or `draining` while it stops."""
         if self._ordered or self._stopping.is_set():
             return "draining"
         return "quiet" if self._quiet else "working"
 
     @property
     def recycled(self) -> bool:
-        """Whether the service told it to end so that it is started anew: end the process with a code that tells its supervisor."""
+        """Whether the service told the worker to end so that it is started again: then end the process with an exit code that tells its
+        supervisor."""
         return self._recycled
 
     def obey(self, order: str) -> None:
-        """What the service tells it. It is told again and again; once it stops, nothing else counts."""
+        """Obeys an order of the service. Orders are repeated; once the worker stops, no other order counts."""
         if order in ("stop", "recycle"):
             self._recycled = self._recycled or order == "recycle"
             if not self._ordered:
@@ -120,16 +123,19 @@ class Worker:
             with self._free:
                 was, self._quiet = self._quiet, order == "quiet"
                 if self._quiet and not was and self._puller is not None:
-                    # A pull that waits would bring something new.
+                    # A waiting pull would bring new tasks.
                     self._puller.deadline = time.monotonic() + self._drain
                     self._puller.cut()
                 self._free.notify_all()
 
     def run(self, handle_signals: bool = False) -> bool:
-        """Works until it is stopped, by SIGTERM and SIGINT too if so told (in the main thread). Whether all that ran has finished:
-        what has not goes on in its thread, is not extended, and comes again when its lease ends. A worker runs once.
+        """Works until it is stopped; with `handle_signals`, SIGTERM and SIGINT stop it too (in the main thread only). A worker runs only
+        once.
 
-        Raises a `Problem` when the service refuses to be pulled from."""
+        Returns whether all running handlers have finished. A handler that has not goes on in its thread, but its lease is no longer
+        extended, and its task is delivered again when that ends.
+
+        Raises a `Problem` if the service refuses its pulls."""
         if self._started or not self._handlers:
             raise RuntimeError("a worker runs once" if self._started else "add a handler first")
         self._started = True
@@ -161,7 +167,7 @@ class Worker:
         self._registrar.hurry()
         for _ in running:
             self._pulled.put(None)
-        # Whoever stops what the service had stopped says it for the first time.
+        # If the service had stopped the worker, a call of `stop` is the first one.
         finished = self._finish(running, deadline, 2 if order is _Order.ORDERED else 1)
         pulling.join(max(GRACE, deadline - time.monotonic()) if finished else GRACE)
         self._keeper.end()
@@ -173,7 +179,7 @@ class Worker:
         return finished
 
     def _finish(self, running: List[threading.Thread], deadline: float, stops: int) -> bool:
-        """Waits for the handlers, until the deadline or until it is told so many times more to stop."""
+        """Waits for the handlers, until the deadline or until the worker was told to stop this many more times."""
 
         def tell() -> None:
             for thread in running:
@@ -197,7 +203,7 @@ class Worker:
         def guarded() -> None:
             try:
                 work()
-            except BaseException as error:  # The worker must not go on with a part of it dead.
+            except BaseException as error:  # The worker must not go on while a part of it is dead.
                 self._orders.put(error)
 
         thread = threading.Thread(target=guarded, name=self.name, daemon=True)
@@ -242,7 +248,7 @@ class Worker:
 
     def _run_task(self, client: Client, task: Task) -> None:
         if self._stopping.is_set():
-            # It has not begun.
+            # The task has not begun.
             end: Json = {"status": "waiting"}
         else:
             end = run_handler(self._handlers.get((task.partition, task.kind)) or self._handlers.get((task.partition, None)), task)

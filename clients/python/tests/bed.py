@@ -1,4 +1,4 @@
-"""What tests against a service share."""
+"""What the tests against a service share."""
 
 import functools
 import logging
@@ -14,12 +14,12 @@ from anyqueue import Client, Problem, Worker
 ADDRESS = os.environ.get("ANYQUEUE_TEST_ADDRESS")
 # How long a test waits for an event, in seconds: long, because a machine can be busy.
 PATIENCE = 30.0
-# What the worker warns of is what the tests bring about.
+# The tests cause the failures that the worker warns about.
 logging.getLogger("anyqueue").setLevel(logging.CRITICAL)
 
 
 def where_supported(test: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Skips a test whose subject the backend says it does not have."""
+    """Skips a test if the backend says that it does not support its subject."""
 
     @functools.wraps(test)
     def run(self: Any) -> None:
@@ -34,7 +34,7 @@ def where_supported(test: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 class ServiceTest(unittest.TestCase):
-    """A queue of its own at a service that runs, and workers that end with the test."""
+    """A test with a queue of its own at a running service, and with workers that end with the test."""
 
     def setUp(self) -> None:
         if ADDRESS is None:
@@ -58,7 +58,7 @@ class ServiceTest(unittest.TestCase):
         return running
 
     def dead(self) -> List[Any]:
-        """The dead letters, once there are any: a broker may tell of them a moment later."""
+        """Returns the dead letters, once there are any: a broker may show them a moment later."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if dead := self.client.dead_letters(self.queue)["dead"]:
@@ -86,7 +86,7 @@ class Running:
             self.finished = problem
 
     def end(self) -> Any:
-        """Stops it, and returns what its run returned."""
+        """Stops the worker, and returns what its `run` returned."""
         self.worker.stop()
         return self.wait()
 

@@ -1,4 +1,4 @@
-"""A network between a client and a service, which a test can break."""
+"""A network between a client and a service that a test can break."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from typing import List, Optional, Tuple
 
 
 class Relay:
-    """Passes bytes on, unless it is down, or holds answers."""
+    """Passes bytes on, unless it is down or holds back answers."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -22,7 +22,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """Closes all connections, as a service does that has kept them for too long."""
+        """Closes all connections, like a service that has kept them for too long."""
         with self._lock:
             pairs, self._open = self._open, []
         for pair in pairs:
@@ -38,7 +38,7 @@ class Relay:
         self._down = False
 
     def hold_answer_with(self, text: str) -> None:
-        """The next answer that has this text does not arrive, nor does what follows it on its connection."""
+        """Holds back the next answer that contains this text."""
         self._hold_after = text.encode()
 
     def close(self) -> None:
@@ -67,11 +67,11 @@ class Relay:
                 if answers and self._hold_after is not None and self._hold_after in data:
                     self._hold_after = None
                     self.held.set()
-                    # The service believes that it was sent.
+                    # The service believes that the answer was sent.
                     continue
                 sink.sendall(data)
         except OSError:
-            pass  # It was cut.
+            pass  # The connection was cut.
         _end(source)
         _end(sink)
 

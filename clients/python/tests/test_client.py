@@ -1,4 +1,4 @@
-"""The client against a service that runs."""
+"""The client against a running service."""
 
 import unittest
 

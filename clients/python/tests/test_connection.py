@@ -1,4 +1,4 @@
-"""Deadlines, and connections that were closed at the other end."""
+"""Deadlines, and connections that the other end has closed."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ class StaleTest(ServiceTest):
         self.addCleanup(relay.close)
         with Client(relay.url) as client:
             for number in range(3):
-                # A push is not repeated where its answer was lost: it must not have been sent.
+                # A push is not repeated if its answer got lost: so it must not have been sent.
                 self.assertEqual(client.push(self.queue, {"payload": str(number)})[0]["outcome"], "stored")
                 relay.cut()
         payloads = []
@@ -39,11 +39,11 @@ class DeadlineTest(unittest.TestCase):
             with near:
                 near.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
                 try:
-                    # Each step is far shorter than the time-out, all of them together are not.
+                    # Each step is far shorter than the timeout; all of them together are not.
                     while not ended.wait(0.05):
                         near.sendall(b" ")
                 except OSError:
-                    pass  # The client has closed it.
+                    pass  # The client has closed the connection.
 
         threading.Thread(target=drip, daemon=True).start()
         began = time.monotonic()

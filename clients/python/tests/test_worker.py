@@ -1,4 +1,4 @@
-"""The worker against a service that runs."""
+"""The worker against a running service."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ class OutcomeTest(ServiceTest):
         worker.handler(self.queue, "known")(lambda task: None)
         if handler is not None:
             worker.handler(self.queue)(handler)
-        self.client.dead_letters(self.queue)  # Where they cannot be listed, this says so at once.
+        self.client.dead_letters(self.queue)  # If they cannot be listed, this fails at once.
         id = self.push(payload="x", **message)
         self.start(worker)
         dead = self.dead()
@@ -75,11 +75,11 @@ class OutcomeTest(ServiceTest):
 
 
 class HoldTest(ServiceTest):
-    """What is held, and for how long."""
+    """Which tasks are held, and for how long."""
 
     def blocked(self, **options: Any) -> "Blocked":
         blocked = Blocked(self.worker(**options), self.queue)
-        # Cleanups run from the last: the handlers are let go before the worker is stopped.
+        # Cleanups run last to first: the handlers are released before the worker is stopped.
         self.running = self.start(blocked.worker)
         self.addCleanup(blocked.release.set)
         return blocked
@@ -101,7 +101,7 @@ class HoldTest(ServiceTest):
         self.push(payload="long")
         blocked = self.blocked(lease=6.0)
         task = blocked.next()
-        # It waits for longer than the lease for what must not come.
+        # Waits for longer than the lease for a message that must not come.
         self.assertEqual(self.client.pull([self.queue], wait=9.0)["deliveries"], [])
         self.assertFalse(task.lost)
         blocked.release.set()
@@ -141,7 +141,7 @@ class HoldTest(ServiceTest):
         blocked = self.blocked(lease=6.0)
         task = blocked.next()
         self.assertEqual([one["id"] for one in self.dead()], [id])
-        # It was asked to stop before, so there is nothing to wait for but its next extension.
+        # It was asked to stop before, so there is nothing to wait for but the next extension.
         until = time.monotonic() + PATIENCE
         while not task.lost and time.monotonic() < until:
             time.sleep(0.05)
@@ -179,7 +179,7 @@ class MistakeTest(ServiceTest):
 
 
 class Blocked:
-    """A worker whose handlers tell that they have begun, and then wait."""
+    """A worker whose handlers report that they have begun, and then wait."""
 
     def __init__(self, worker: Worker, queue: str) -> None:
         self.worker = worker
@@ -198,7 +198,7 @@ class Blocked:
             raise self.raises
 
     def next(self) -> Task:
-        """The next that has begun."""
+        """Returns the next task that has begun."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._begun, PATIENCE):
                 raise AssertionError("no task has begun in time")

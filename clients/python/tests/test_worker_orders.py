@@ -1,4 +1,4 @@
-"""What a worker hears of the service that it registers with."""
+"""The orders that a worker gets from the service that it registers with."""
 
 import http.server
 import json
@@ -25,7 +25,7 @@ class OrderTest(ServiceTest):
         return self.client._call(method, f"/v1/workers/{quote(worker.name, '')}{what}", body)
 
     def shown(self, worker: Worker) -> Any:
-        """What the service shows of it; nothing if it knows no such worker."""
+        """Returns what the service shows of the worker; `None` if it knows no such worker."""
         try:
             return self.ask("GET", worker)
         except Problem as problem:
@@ -33,7 +33,7 @@ class OrderTest(ServiceTest):
             return None
 
     def until(self, worker: Worker, is_so: Callable[[Any], Any]) -> Any:
-        """Waits for the service to show something of a worker."""
+        """Waits until the service shows something about a worker."""
         deadline = time.monotonic() + PATIENCE
         while not is_so(shown := self.shown(worker)):
             self.assertLess(time.monotonic(), deadline, f"still {shown}")
@@ -105,7 +105,7 @@ class OrderTest(ServiceTest):
         self.until(blocked.worker, bool)
         self.ask("POST", blocked.worker, order)
         self.until(blocked.worker, lambda shown: shown and shown["state"] == "draining")
-        # A supervisor may say the same: it is not the second time, which would not wait.
+        # A supervisor may say the same: this is not the second stop, which would not wait.
         blocked.worker.stop()
         self.assertFalse(task.wait(0.5))
         self.assertIsNone(self.running.finished)
@@ -128,7 +128,7 @@ class OrderTest(ServiceTest):
 
     def test_a_task_that_the_service_ends_as_it_takes_too_long_is_lost_by_the_next_beat(self) -> None:
         self.push(payload="x", max_duration_ms=100, max_retries=0)
-        # Its lease is extended first after minutes: no other call can tell.
+        # The first extension of its lease comes only after minutes: no other call can tell.
         blocked = self.begin(lease=600.0)
         task = blocked.next()
         deadline = time.monotonic() + PATIENCE
@@ -174,7 +174,7 @@ class NoRegistryTest(ServiceTest):
 
 
 class WithoutRegistry(http.server.BaseHTTPRequestHandler):
-    """A service that is as the one behind it, and has no control store."""
+    """A service like the one behind it, but without a control store."""
 
     backend = ""
     asked: List[str] = []

@@ -117,7 +117,7 @@ class AwayTest(ServiceTest):
     def test_a_settlement_is_repeated_until_it_is_heard(self) -> None:
         relay = Relay(self.address)
         self.addCleanup(relay.close)
-        # The one thread is busy: what is refused is the settlement alone.
+        # The only thread is busy: only the settlement is refused.
         blocked = Blocked(self.worker(relay.url, concurrency=1, lease=600.0), self.queue)
         self.push(payload="x")
         running = self.start(blocked.worker)
@@ -142,7 +142,7 @@ class AwayTest(ServiceTest):
 
 
 class StopsOnceItPulled(Worker):
-    """What it pulls arrives while it stops."""
+    """A worker whose pulled messages arrive while it stops."""
 
     def _accept(self, puller: Any, messages: Any) -> None:
         if messages:

@@ -1,5 +1,6 @@
-//! The plain faults: one quirk for all of them, of which each client has its own. What a call does under each stands with
-//! the other faults of that call, in `push`, `pull`, `settle` and `inspect`; `plain` has the calls themselves.
+//! The plain faults: one quirk for all of them, of which each client has its own. What a call does under each
+//! fault is in `push`, `pull`, `settle` and `inspect`, with the other faults of that call; the calls
+//! themselves are in `plain`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,11 +11,11 @@ use anyqueue_conformance::Fault;
 
 use crate::state::{Local, Shared};
 
-/// One client of a backend with one of them.
+/// One client of a backend with a plain fault.
 #[derive(Debug)]
 pub(crate) struct Basic {
     pub(crate) inner: Arc<dyn Storage>,
-    /// `None`: a right backend after all.
+    /// `None` if the backend is correct after all.
     pub(crate) fault: Option<Fault>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) local: Arc<Mutex<Local>>,
@@ -33,7 +34,7 @@ impl Basic {
         self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the fault puts what belongs into `partition`.
+    /// Returns where the fault puts what belongs into `partition`.
     pub(crate) fn place(&self, partition: &PartitionId) -> PartitionId {
         let name = match self.fault {
             Some(Fault::PartitionIgnored) => "all".to_owned(),
@@ -75,7 +76,7 @@ impl Basic {
     }
 }
 
-/// As long as a fault keeps something back that a right backend would not.
+/// How long a fault holds something back that a correct backend would not.
 pub(crate) const MOMENT: Duration = Duration::from_millis(250);
 
 pub(crate) fn with_payload(message: &MessageData, payload: &[u8]) -> MessageData {

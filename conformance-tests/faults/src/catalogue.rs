@@ -1,4 +1,4 @@
-//! Which quirk makes which fault.
+//! Which quirk implements which fault.
 
 use std::sync::Arc;
 
@@ -64,18 +64,18 @@ fn entry(fault: Fault) -> Option<&'static Entry> {
     TOPICS.iter().flat_map(|topic| topic.iter()).find(|entry| entry.fault == fault)
 }
 
-/// The fault's quirk, which the clients of a namespace share. None for those of [`Basic`](crate::basic::Basic), which each client
-/// has for itself, and for those of the model of a server.
+/// Returns the fault's quirk, which the clients of a namespace share. None for the faults of
+/// [`Basic`](crate::basic::Basic), of which each client has its own, and for those of the model of a server.
 pub(crate) fn quirk(fault: Fault) -> Option<Arc<dyn Quirk>> {
     entry(fault).map(|entry| (entry.make)())
 }
 
-/// The clauses that it breaks, for a fault that was written from the contract alone; none for others.
+/// Returns the clauses that the fault breaks, if it was written from the contract alone; otherwise none.
 pub fn breaks(fault: Fault) -> &'static [Clause] {
     entry(fault).map_or(&[], |entry| entry.breaks)
 }
 
-/// Whether it was written from the contract alone, and shows only in a rare situation.
+/// Returns whether the fault was written from the contract alone and shows only in a rare situation.
 pub fn is_subtle(fault: Fault) -> bool {
     entry(fault).is_some_and(|entry| entry.subtle)
 }

@@ -1,4 +1,4 @@
-//! Harnesses over the faulty backends.
+//! Harnesses for the faulty backends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,11 +24,11 @@ use crate::wire;
 pub struct FaultyHarness {
     fault: Option<Fault>,
     name: String,
-    /// Whether its server declares that settlements do not outlive it.
+    /// Whether the server declares that settlements do not outlive it.
     forgetful: bool,
-    /// Whether it gives some messages to two at once, as it declares.
+    /// Whether the server gives some messages to two consumers at once, as it declares.
     repeating: bool,
-    /// Whether it remembers deduplication keys for a time, as it declares.
+    /// Whether the server remembers deduplication keys for a time, as it declares.
     windowed: bool,
     spaces: Mutex<HashMap<String, Space>>,
 }
@@ -39,7 +39,7 @@ struct Space {
     queue: MemoryQueue,
     clock: Clock,
     shared: Arc<Shared>,
-    /// The fault, if it is of that kind.
+    /// The fault, if it is a quirk that all clients share.
     quirk: Option<Arc<dyn Quirk>>,
     clients: usize,
 }
@@ -50,7 +50,7 @@ impl Space {
         Self { queue, clock, shared: Arc::default(), quirk, clients: 0 }
     }
 
-    /// A client with this clock of its own, beside that of the storage.
+    /// Opens a client whose own clock is `clock`; the storage has its own.
     fn open(&mut self, fault: Option<Fault>, clock: Clock) -> Arc<dyn Storage> {
         let memory: Arc<dyn Storage> = Arc::new(self.queue.client());
         let quirk = self
@@ -63,27 +63,30 @@ impl Space {
 }
 
 impl FaultyHarness {
-    /// The memory backend with this fault.
+    /// Creates a harness for the memory backend with this fault.
     pub fn new(fault: Fault) -> Self {
         Self { fault: Some(fault), ..Self::right(format!("{fault:?}")) }
     }
 
-    /// The memory backend behind the same wrapper, without a fault: what the wrapper itself must not break.
+    /// Creates a harness for the memory backend without a fault, behind the same wrapper: it shows that the
+    /// wrapper itself breaks nothing.
     pub fn faultless() -> Self {
         Self::right("faultless")
     }
 
-    /// The same, over a server whose settlements die with it, as it declares.
+    /// Like [`faultless`](Self::faultless), for a server whose settlements die with it, as it declares.
     pub fn forgetful() -> Self {
         Self { forgetful: true, ..Self::right("forgetful") }
     }
 
-    /// The same, over a server that gives some messages to two at once, as it declares.
+    /// Like [`faultless`](Self::faultless), for a server that gives some messages to two consumers at once,
+    /// as it declares.
     pub fn repeating() -> Self {
         Self { repeating: true, ..Self::right("repeating") }
     }
 
-    /// The same, over a server that remembers deduplication keys for a time, as it declares.
+    /// Like [`faultless`](Self::faultless), for a server that remembers deduplication keys for a time, as it
+    /// declares.
     pub fn windowed() -> Self {
         Self { windowed: true, ..Self::right("windowed") }
     }
@@ -99,7 +102,7 @@ impl FaultyHarness {
         }
     }
 
-    /// What all clients of a namespace do otherwise.
+    /// Returns what all clients of a namespace do differently.
     fn quirk(&self) -> Option<Arc<dyn Quirk>> {
         match self.fault {
             Some(fault) => quirk(fault),
@@ -109,7 +112,7 @@ impl FaultyHarness {
         }
     }
 
-    /// `clock` is the storage's, if this is its first client.
+    /// Opens a client whose own clock is `own`. If it is the first one, the storage gets `clock`.
     fn client(&self, namespace: &str, clock: Clock, own: Clock) -> Arc<dyn Storage> {
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.quirk(), clock));
@@ -138,11 +141,11 @@ impl Harness for FaultyHarness {
     }
 
     fn least(&self) -> &'static [Need] {
-        // One of its faults is an undeclared capability that answers: that must be judged by its own case.
+        // One fault is to support a capability that is not declared: its own case must find that.
         if self.fault == Some(Fault::DeclaresLess) { least::EVERYTHING } else { &[] }
     }
 
-    /// It keeps fields; but as it would be if it kept bytes.
+    /// The backend keeps fields; it behaves as if it kept bytes.
     fn stores_bytes(&self) -> bool {
         true
     }
@@ -185,12 +188,12 @@ impl Harness for FaultyHarness {
 pub struct HollowHarness(Hollow);
 
 impl HollowHarness {
-    /// Answers success to everything and does nothing.
+    /// Reports success for everything and does nothing.
     pub fn agreeing() -> Self {
         Self(Hollow::agreeing(MemoryQueue::new().capabilities().clone()))
     }
 
-    /// Returns `Unsupported` to everything.
+    /// Returns `Unsupported` from everything.
     pub fn refusing() -> Self {
         Self(Hollow::refusing(MemoryQueue::new().capabilities().clone()))
     }

@@ -1,4 +1,4 @@
-//! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
+//! Backends with nothing inside: one agrees to everything and does nothing, one refuses everything.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub struct Hollow {
 }
 
 impl Hollow {
-    /// Answers success to everything and does nothing.
+    /// Reports success for everything and does nothing.
     pub fn agreeing(capabilities: Capabilities) -> Self {
         Self { capabilities, refuses: false }
     }
 
-    /// Returns `Unsupported` to everything but `init` and `close`.
+    /// Returns `Unsupported` from everything but `init` and `close`.
     pub fn refusing(capabilities: Capabilities) -> Self {
         Self { capabilities, refuses: true }
     }

@@ -1,9 +1,11 @@
-//! Deliberately faulty backends, each with one [`Fault`]: they prove that the suite finds it.
+//! Deliberately faulty backends, each with one [`Fault`]. They prove that the suite finds the fault.
 //!
-//! Each wraps a right backend and changes one thing. A case names in [`Case::kills`](anyqueue_conformance::Case::kills) the faults
-//! that it must find; `tests/kills.rs` runs it against them.
+//! Each backend wraps a correct one and changes one thing. A case names in
+//! [`Case::kills`](anyqueue_conformance::Case::kills) the faults that it must find; `tests/kills.rs` runs it
+//! against them.
 //!
-//! Most are a `Quirk`, which overrides the calls that it spoils. Those of a server and its network are in a model of these, `wire`.
+//! Most faults are a `Quirk`, which overrides the calls that it spoils. The faults of a server and its
+//! network are in `wire`, a model of both.
 
 mod amend;
 mod basic;

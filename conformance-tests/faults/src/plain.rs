@@ -1,4 +1,4 @@
-//! The calls of a client with a plain fault: each goes through the one place where its fault may sit.
+//! The calls of a client with a plain fault; each call goes through the one place where its fault may be.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::quirk::{Client, Extended, Pulled, Pushed, Quirk, Settled};
 #[async_trait]
 impl Quirk for Basic {
     fn declare(&self, capabilities: &mut Capabilities) {
-        // The right backend may have no use for it, but is right about it.
+        // The correct backend may not use this field, but declares it correctly.
         capabilities.coalesce_settle.in_flight = 2;
         match self.fault {
             Some(Fault::UndeclaredAnswered) => capabilities.inspect.browse = false,

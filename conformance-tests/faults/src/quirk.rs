@@ -1,7 +1,7 @@
-//! A fault as the calls that it spoils.
+//! A fault, described by the calls that it spoils.
 //!
-//! Each is a [`Quirk`]: what it does not override is done right. The clients of one namespace share one quirk, and are told
-//! apart by their numbers.
+//! Each fault is a [`Quirk`]: calls that it does not override are correct. The clients of one namespace share
+//! one quirk, which tells them apart by their numbers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,21 +32,21 @@ pub(crate) type Extended = Vec<Result<ExtendOutcome>>;
 pub(crate) type Amended = Vec<Result<AmendOutcome>>;
 pub(crate) type Found = Vec<Result<Option<EndedTask>>>;
 
-/// A right client, under a faulty one.
+/// A correct client beneath a faulty one.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) right: Right,
-    /// Of the clients of its namespace, from 0 on.
+    /// The number of this client among those of its namespace, from 0.
     pub(crate) number: usize,
     pub(crate) closed: CancellationToken,
-    /// This client's own, which may be wrong.
+    /// This client's own clock, which may be wrong.
     pub(crate) clock: Clock,
-    /// The storage's, which is right.
+    /// The storage's clock, which is right.
     pub(crate) server: Clock,
 }
 
 impl Client {
-    /// The message with this id.
+    /// Returns the message with this id.
     pub(crate) async fn find(&self, partition: &PartitionId, id: MessageId) -> Option<Browsed> {
         self.right.find(partition, id).await
     }
@@ -56,14 +56,14 @@ impl Client {
         answers.into_iter().next().unwrap_or(Ok(SettleOutcome::Lost))
     }
 
-    /// Whether the lease holds; it is no longer than a minute then.
+    /// Returns whether the lease holds; if so, it is set to end in a minute.
     pub(crate) async fn holds(&self, lease: &Lease) -> bool {
         let extension = Extension { lease: lease.clone(), duration: Duration::from_mins(1) };
         let answers = self.right.extend(&[extension]).await;
         matches!(answers.as_slice(), [Ok(ExtendOutcome::Extended | ExtendOutcome::CancelRequested)])
     }
 
-    /// Settles, successors included, by this action.
+    /// Settles with this action instead, including any successors.
     pub(crate) async fn settle_by(&self, settlement: &Settlement, action: Action) -> Result<SettleOutcome> {
         let answers = self.right.settle(&[by(settlement, action)]).await;
         answers.into_iter().next().unwrap_or(Ok(SettleOutcome::Lost))
@@ -225,7 +225,7 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         client.right.series(partition, minutes, page).await
     }
 
-    /// The ledger's cancellation; [`cancel`](Self::cancel) is that of the inspection.
+    /// Cancellation in the ledger; [`cancel`](Self::cancel) is that of the inspection.
     async fn cancel_tasks(
         &self,
         client: &Client,
@@ -252,7 +252,7 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         client.right.apply(changes).await
     }
 
-    /// What it declares otherwise.
+    /// Changes what the backend declares.
     fn declare(&self, _capabilities: &mut Capabilities) {}
 
     async fn init(&self, client: &Client) -> Result<()> {
@@ -270,20 +270,20 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         client.right.close().await
     }
 
-    /// Before the right `init`.
+    /// Runs before the correct `init`.
     async fn before_init(&self, _client: &Client) {}
 
-    /// Before the right `close`, the first time.
+    /// Runs before the correct `close`, the first time only.
     async fn before_close(&self, _client: &Client) {}
 }
 
-/// What a closed client has.
+/// The quirk of a closed client: none.
 #[derive(Debug)]
 pub(crate) struct Faultless;
 
 impl Quirk for Faultless {}
 
-/// One fault of this kind.
+/// One fault and its quirk.
 pub(crate) struct Entry {
     pub(crate) fault: Fault,
     pub(crate) breaks: &'static [Clause],
@@ -299,21 +299,21 @@ pub(crate) const fn subtle(fault: Fault, breaks: &'static [Clause], make: fn() -
     Entry { fault, breaks, subtle: true, make }
 }
 
-/// The same settlement of another lease.
+/// Returns the same settlement for another lease.
 pub(crate) fn of(settlement: &Settlement, lease: Lease) -> Settlement {
     Settlement::new(lease, settlement.action.clone())
         .with_then(settlement.then.clone())
         .with_end(settlement.end.clone())
 }
 
-/// The same settlement by another action.
+/// Returns the same settlement with another action.
 pub(crate) fn by(settlement: &Settlement, action: Action) -> Settlement {
     Settlement::new(settlement.lease.clone(), action)
         .with_then(settlement.then.clone())
         .with_end(settlement.end.clone())
 }
 
-/// The request, with another wait.
+/// Returns the request with another wait.
 pub(crate) fn for_wait(request: &PullRequest, wait: Duration) -> PullRequest {
     let mut request = request.clone();
     request.wait = wait;
@@ -334,7 +334,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// The options of messages that are stored with other ones.
+/// The original options of messages that are stored with other ones.
 #[derive(Debug, Default)]
 pub(crate) struct Originals(Kept<HashMap<MessageId, TaskOptions>>);
 

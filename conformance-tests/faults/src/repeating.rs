@@ -1,4 +1,4 @@
-//! No fault: a server that now and then gives a message to two at once, as it declares.
+//! Not a fault: a server that now and then gives a message to two consumers at once, as it declares.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -11,26 +11,26 @@ use anyqueue::{ExtendOutcome, PartitionId, Result, SettleOutcome};
 
 use crate::quirk::{Client, Extended, Kept, Pulled, Quirk, Settled, for_wait, of};
 
-/// Of so many deliveries one comes twice.
+/// One in this many deliveries comes twice.
 const ONE_IN: usize = 3;
 
-/// Every third delivery comes a second time, under a lease of its own, with a later pull that has room. Each of the two can remove the
-/// message, and it is free again when both have released it.
+/// Every third delivery comes a second time, under its own lease, with a later pull that has room. Each of
+/// the two holders can remove the message, and it is free again when both have released it.
 #[derive(Debug, Default)]
 pub(crate) struct Repeating(Kept<Memory>);
 
 #[derive(Debug, Default)]
 struct Memory {
     delivered: usize,
-    /// What is to come again.
+    /// Deliveries that are to come again.
     again: Vec<RawDelivery>,
-    /// From each of two leases to the other.
+    /// Maps each of two leases to the other.
     twins: HashMap<Lease, Lease>,
-    /// The leases of second deliveries, and those of the first, which are the right backend's.
+    /// Maps the lease of each second delivery to that of the first, which the correct backend knows.
     firsts: HashMap<Lease, Lease>,
-    /// What was removed, by first leases.
+    /// Messages that were removed, by their first leases.
     removed: HashSet<Lease>,
-    /// What has been settled, or never came.
+    /// Leases that were settled, or whose delivery never came.
     ended: HashSet<Lease>,
 }
 
@@ -44,7 +44,7 @@ impl Memory {
         }
     }
 
-    /// What comes again in a pull of so many.
+    /// Returns the second deliveries for a pull of up to `max`.
     fn seconds(&mut self, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
         let here = |delivery: &mut RawDelivery| delivery.lease.partition == *partition;
         let mut seconds: Vec<_> = self.again.extract_if(.., here).take(max).collect();
@@ -62,7 +62,8 @@ impl Memory {
         self.firsts.get(lease).unwrap_or(lease).clone()
     }
 
-    /// Whether this one ends and the other of the two goes on, which is not the right backend's affair.
+    /// Returns whether this settlement ends one lease while the other goes on; the correct backend then
+    /// learns nothing of it.
     fn leave_to_the_other(&mut self, settlement: &Settlement) -> bool {
         let own = &settlement.lease;
         let other_holds = self.twins.get(own).is_some_and(|other| !self.ended.contains(other));
@@ -70,7 +71,7 @@ impl Memory {
         leaves && self.ended.insert(own.clone())
     }
 
-    /// Whoever holds what the other of the two has removed is told that it is removed.
+    /// A holder that removes what the other one has already removed gets `Settled` too.
     fn judge(&mut self, own: &Settlement, right: SettleOutcome) -> SettleOutcome {
         let first = self.first(&own.lease);
         let is_removed = own.action == Action::Remove && self.removed.contains(&first);
@@ -92,7 +93,7 @@ impl Quirk for Repeating {
         let seconds = self.0.lock().seconds(partition, request.max);
         let mut held = Vec::with_capacity(seconds.len());
         for mut delivery in seconds {
-            // Both hold it for as long as the later one may.
+            // Both hold the message for as long as the later one may.
             delivery.lease_until = Some(Instant::now() + request.lease);
             let lease = self.0.lock().first(&delivery.lease);
             let extended = client.right.extend(&[Extension { lease, duration: request.lease }]).await;
@@ -116,7 +117,7 @@ impl Quirk for Repeating {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let left: Vec<bool> = {
             let mut memory = self.0.lock();
-            // Nothing comes again of what ends.
+            // A delivery that ends does not come again.
             memory.again.retain(|delivery| settlements.iter().all(|ended| ended.lease != delivery.lease));
             settlements.iter().map(|settlement| memory.leave_to_the_other(settlement)).collect()
         };
@@ -141,9 +142,9 @@ impl Quirk for Repeating {
 
     fn declare(&self, capabilities: &mut Capabilities) {
         capabilities.exclusive = Strictness::BestEffort;
-        // Neither of the two is kept from removing it.
+        // Neither holder is kept from removing the message.
         capabilities.fencing = Strictness::BestEffort;
-        // What one of them releases is the other's still, and others go ahead of it.
+        // The other holder keeps what one releases, and other messages go ahead of it.
         capabilities.order = Order::None;
         capabilities.requeue = Requeue::Unordered;
         capabilities.postponed = Rejoin::Unordered;

@@ -1,4 +1,4 @@
-//! The right backend beneath a fault, whichever it is.
+//! The correct backend beneath a fault, whichever backend that is.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use anyqueue::{
     MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 
-/// One client of it, with all calls, the optional ones among them.
+/// One client of the correct backend, with all calls, including the optional ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Right(Arc<dyn Storage>);
 
@@ -24,7 +24,7 @@ impl Right {
         Self(storage)
     }
 
-    /// The message with this id.
+    /// Returns the message with this id.
     pub(crate) async fn find(&self, partition: &PartitionId, id: MessageId) -> Option<Browsed> {
         let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
         let before = before.map(|number| MessageId::from_bytes(number.to_be_bytes()));

@@ -1,4 +1,4 @@
-//! Faults over any backend that processes share, so that a child can have one too.
+//! Faults on top of any backend that processes share, so that a child process can have one too.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::catalogue::quirk;
 use crate::quirk::Quirk;
 use crate::storage::Quirky;
 
-/// A right backend, each client of which has one fault, those in child processes among them.
+/// A correct backend whose clients all have one fault, including those in child processes.
 #[derive(Debug)]
 pub struct Spoilt<H> {
     harness: Arc<H>,
@@ -22,7 +22,7 @@ pub struct Spoilt<H> {
 }
 
 impl<H: Harness> Spoilt<H> {
-    /// The backend of `harness` with a fault, or behind the same wrapper without one.
+    /// Wraps the backend of `harness` with a fault, or without one.
     pub fn new(harness: Arc<H>, fault: Option<Fault>) -> Self {
         let name = format!("{} ({})", harness.name(), name_of(fault));
         Self { harness, fault, name }
@@ -49,7 +49,7 @@ impl<H: Harness> Harness for Spoilt<H> {
         Ok(spoil(self.harness.open(namespace).await?, self.fault))
     }
 
-    /// Its first line is the fault.
+    /// The fault is in the first line.
     fn address(&self, namespace: &str) -> Option<String> {
         let address = self.harness.address(namespace)?;
         Some(format!("{}\n{address}", name_of(self.fault)))
@@ -69,8 +69,9 @@ impl<H: Harness> Harness for Spoilt<H> {
     }
 }
 
-/// The `main` of a test target: each case with child processes, over a right backend, against the faulty adapters that it
-/// names, and against none. It proves the suite, not the backend; any whose [`Harness::address`] answers will do.
+/// The `main` of a test target: runs each case with child processes on a correct backend, against the faulty
+/// adapters that the case names, and against the backend without a fault. It tests the suite, not the
+/// backend; any backend with a [`Harness::address`] will do.
 pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     if let Some(code) = run_if_child::<Spoilt<H>>() {
         return code;
@@ -100,12 +101,12 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     libtest_mimic::run(&args, trials).exit_code()
 }
 
-/// A right backend is to pass, a faulty one to fail with a clause of the contract.
+/// Judges a run: a correct backend must pass, a faulty one must fail with a clause of the contract.
 async fn judge(case: &'static Case, harness: Arc<dyn Harness>, fault: Option<Fault>) -> Result<(), Failed> {
     let options = Options::new().with_children();
     let report = run_case(harness, case, &options).await;
     match (&report.outcome, fault) {
-        // What the right backend does not declare, only a faulty one claims to have.
+        // Where the correct backend does not declare a capability, only a faulty one claims to have it.
         (Outcome::Pass | Outcome::NotApplicable { .. }, None) | (Outcome::Fail(_), Some(_)) => Ok(()),
         (outcome, None) => Err(format!("a right backend does not pass: {outcome:?}").into()),
         (outcome, Some(fault)) => Err(format!("does not find that {} {outcome:?}", fault.what()).into()),

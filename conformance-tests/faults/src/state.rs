@@ -1,4 +1,4 @@
-//! What faulty backends remember: among the clients of one namespace, and in one client.
+//! What faulty backends remember: for all clients of one namespace, and for one client.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use anyqueue::adapter::{Lease, RawDelivery};
 use anyqueue::{MessageData, MessageId, PartitionId};
 use tokio::sync::Notify;
 
-/// Shared by the clients of one namespace.
+/// State that the clients of one namespace share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     inner: Mutex<Memory>,
@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     pub(crate) phantom_leases: HashSet<Lease>,
     /// The last lease of each message.
     pub(crate) owners: HashMap<MessageId, Lease>,
-    /// The leases of the pull that each lease came from.
+    /// For each lease, all leases of its pull.
     pub(crate) batches: HashMap<Lease, Vec<Lease>>,
     /// Leases that were settled.
     pub(crate) settled: HashSet<Lease>,
@@ -37,14 +37,14 @@ pub(crate) struct Memory {
     pub(crate) retries: HashMap<MessageId, u32>,
     pub(crate) bodies: HashSet<Vec<u8>>,
     pub(crate) seen: HashSet<MessageId>,
-    /// Payload bytes of what was delivered.
+    /// The payload size of each delivered message, in bytes.
     pub(crate) sizes: HashMap<MessageId, usize>,
-    /// Some client was closed, and the fault closes all with it.
+    /// Whether a client was closed, and the fault closes all others with it.
     pub(crate) closed: bool,
     /// Messages whose stored form was damaged.
     pub(crate) corrupted: HashSet<MessageId>,
     pub(crate) keys: HashMap<(Option<PartitionId>, String), MessageId>,
-    /// When delayed messages mature.
+    /// When delayed messages become due.
     pub(crate) delayed: Vec<(PartitionId, Instant)>,
 }
 
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// One client's own.
+/// The state of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
     pub(crate) closed: bool,
@@ -62,6 +62,6 @@ pub(crate) struct Local {
     pub(crate) prefetched: Vec<RawDelivery>,
     pub(crate) paused: HashSet<PartitionId>,
     pub(crate) pushed: HashMap<PartitionId, u64>,
-    /// What it holds, and until when, where the storage does not know.
+    /// What the client holds, and until when, where the storage does not know.
     pub(crate) held: HashMap<Lease, Instant>,
 }

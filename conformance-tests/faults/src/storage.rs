@@ -27,7 +27,7 @@ pub(crate) struct Quirky {
 }
 
 impl Quirky {
-    /// `number` is that of the client, which has a clock of its own beside that of the storage.
+    /// `number` is the client's number, and `clock` its own clock; the storage has another one.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         number: usize,
@@ -42,7 +42,7 @@ impl Quirky {
         Self { client, quirk, capabilities }
     }
 
-    /// A closed client is right: every call goes to the right backend, which refuses it.
+    /// A closed client is correct: every call goes to the correct backend, which refuses it.
     fn quirk(&self) -> &dyn Quirk {
         if self.client.closed.is_cancelled() { &Faultless } else { &*self.quirk }
     }

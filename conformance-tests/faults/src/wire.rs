@@ -1,4 +1,4 @@
-//! A model of a server behind a network, over the memory backend: what the fault cases are tested with.
+//! A model of a server behind a network, on top of the memory backend; the fault cases are tested with it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -27,14 +27,14 @@ use crate::quirk::Kept;
 /// How long the model's clients wait for an answer, beyond what a pull may wait.
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The network and the server's process, as clients meet them.
+/// The network and the server's process, as clients see them.
 #[derive(Clone, Debug, Default)]
 struct Line {
     down: bool,
     frozen: bool,
     flow: Flow,
     delay: Duration,
-    /// How often connections were cut. A client's connection is of the number that it began with.
+    /// How often connections were cut. A connection is identified by the number of cuts at its beginning.
     cuts: u64,
 }
 
@@ -47,17 +47,17 @@ enum Flow {
     Nothing,
 }
 
-/// A server of the model.
+/// A server in the model.
 #[derive(Debug)]
 pub(crate) struct Server {
     memory: std::sync::Mutex<MemoryQueue>,
     line: watch::Sender<Line>,
     fault: Option<Fault>,
-    /// Whether it declares that no settlement outlives it.
+    /// Whether the server declares that no settlement outlives it.
     forgetful: bool,
     pushed: Kept<HashMap<MessageId, (PartitionId, MessageData)>>,
     removed: Kept<Vec<MessageId>>,
-    /// What it may have an end of.
+    /// The tasks of which the server may keep an end.
     ended: Kept<HashSet<(PartitionId, MessageId)>>,
 }
 
@@ -68,7 +68,7 @@ impl Server {
         Arc::new(Self { memory, line, fault, forgetful, pushed, removed, ended })
     }
 
-    /// Whether what was removed is back when it has died.
+    /// Returns whether messages that were removed are back after the server has died.
     fn forgets(&self) -> bool {
         self.forgetful || self.fault == Some(Fault::RestartForgetsRemovals)
     }
@@ -106,12 +106,12 @@ impl Server {
     }
 }
 
-/// The case's hold on it.
+/// A case's handle on the server.
 pub(crate) struct Handle(pub(crate) Arc<Server>);
 
 #[async_trait]
 impl FaultTarget for Handle {
-    /// There is one storage in it, as there is one case.
+    /// The server contains one storage, since there is one case.
     async fn open(&self, _namespace: &str) -> Result<Arc<dyn Storage>> {
         let server = self.0.clone();
         let memory = server.memory().client();
@@ -168,14 +168,14 @@ impl FaultTarget for Handle {
     }
 }
 
-/// A client of the model.
+/// A client in the model.
 #[derive(Debug)]
 struct Remote {
     server: Arc<Server>,
-    /// Knows whether this client is closed, which no server has to be asked for.
+    /// Knows whether this client is closed, without asking a server.
     closed: MemoryQueue,
     capabilities: Capabilities,
-    /// A connection was lost, and the fault is that no new one is made.
+    /// Whether a connection was lost; under one fault, no new one is made.
     broken: AtomicBool,
 }
 
@@ -188,7 +188,7 @@ impl Remote {
         self.server.fault == Some(fault)
     }
 
-    /// One request and its answer, over a connection of this moment.
+    /// Sends one request and awaits its answer, over a connection made now.
     async fn call<T>(&self, patience: Duration, request: impl Future<Output = T>) -> Result<T> {
         self.closed.check().await?;
         let mut line = self.server.line.subscribe();
@@ -222,7 +222,7 @@ impl Remote {
         answer
     }
 
-    /// The way to the server, or back.
+    /// Travels to the server, or back.
     async fn pass(&self, back: bool) {
         let mut line = self.server.line.subscribe();
         let stopped = |line: &Line| line.frozen || line.flow == Flow::Nothing;
@@ -239,7 +239,7 @@ impl Remote {
         self.server.memory().client()
     }
 
-    /// The ends are sent when the answer has come.
+    /// Sends the ends in a second call, once the first has returned.
     async fn settle_in_two_calls(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let bare: Vec<_> = settlements.iter().map(|it| it.clone().with_end(None)).collect();
         let answers = self.items(bare.len(), async { self.memory().settle(&bare).await }).await;

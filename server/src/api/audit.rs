@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::problem::Answer;
 use crate::wire::{Json, Query, time_text};
 
-/// The most entries of a page.
+/// The most entries on a page.
 const MAX_PAGE: usize = 100;
 
 /// Which page.

@@ -1,4 +1,4 @@
-//! Workers in other languages tell of themselves and of what they hold.
+//! Heartbeats: workers in other languages report about themselves and what they hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::problem::{Answer, Problem};
 use crate::shown::shown;
 use crate::wire::{Json, Path};
 
-/// The most deliveries that one beat names, as many as the registry shows.
+/// The most deliveries that one heartbeat names; the registry shows as many.
 const MAX_HELD: usize = 512;
-/// The most bytes of what a worker says of the progress of one task.
+/// The most bytes of a worker's text about the progress of one task.
 const MAX_PROGRESS_BYTES: usize = 1024;
 
 /// How a worker says that it is.
@@ -106,7 +106,7 @@ pub(crate) async fn beat(
     let session = session(&headers)?;
     told.check()?;
     let registry = app.registry()?;
-    // Before the registry is asked: if that is away, leases go on.
+    // Before the registry is asked: if it is unreachable, the leases are extended all the same.
     let held = held(&app, &name, &told).await;
     let state = told.state.into();
     let tasks = held.iter().filter(|(_, lease)| !matches!(lease, LeaseAnswer::Lost));
@@ -115,7 +115,8 @@ pub(crate) async fn beat(
         .with_unnamed(elsewhere);
     let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
     app.places.heard(&name);
-    // Not before it is known to be this worker: what another one of its name was handed is not its to give back.
+    // Only once it is known to be this worker: what another worker with its name was handed is not its to
+    // give back.
     if let Some(received) = &told.received {
         app.give_back(app.handed.unreceived(&puller(&name), Some(received))).await;
     }
@@ -136,10 +137,10 @@ impl Told {
     }
 }
 
-/// What the registry shows of each that is named, and what became of its lease.
+/// What the registry shows of each named delivery, and what became of its lease.
 async fn held(app: &App, name: &str, told: &Told) -> Vec<(Option<HeldTask>, LeaseAnswer)> {
     let opened: Vec<Answer<Held>> = told.held.iter().map(|held| app.open(&held.delivery)).collect();
-    // Looked at before: what is ended here is not kept any more.
+    // Read before: a delivery that is ended here is no longer kept.
     let tasks = join_all(opened.iter().map(|held| async { shown(app, held.as_ref().ok()?).await })).await;
     let leases = leases(app, name, opened, told.lease_ms.map(Duration::from_millis)).await;
     let tasks = tasks.into_iter().zip(&told.held);
@@ -147,7 +148,7 @@ async fn held(app: &App, name: &str, told: &Told) -> Vec<(Option<HeldTask>, Leas
     tasks.zip(leases).collect()
 }
 
-/// Extends what is held, or only ends what has run for too long.
+/// Extends the leases, or only ends the tasks that have run for too long.
 async fn leases(
     app: &App,
     name: &str,

@@ -20,7 +20,7 @@ use crate::noted::{self, Notes};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, partition};
 
-/// The most tasks that one request deals with.
+/// The most tasks that one request handles.
 const MAX_BULK: u64 = 100_000;
 
 /// What to do with which tasks: those that match all that is said.
@@ -113,18 +113,18 @@ pub(crate) async fn bulk(State(app): State<Arc<App>>, Json(request): Json<BulkRe
 }
 
 fn line(value: &impl Serialize) -> Vec<u8> {
-    // Writing to memory does not fail, and these have no maps with other keys than strings.
+    // Writing to memory does not fail, and these have no maps with keys other than strings.
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// An action that is under way.
+/// A bulk action that is under way.
 struct Acting {
     app: Arc<App>,
     bulk: Bulk,
     notes: Notes,
-    /// Held to the end.
+    /// Held until the end.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -136,7 +136,7 @@ fn lines(acting: Acting) -> impl Stream<Item = Result<Vec<u8>, Infallible>> {
             return Some((line(&json!({ "error": problem })), None));
         }
         let next = acting.bulk.next().await;
-        // Also if the client goes away before the next one.
+        // Even if the client goes away before the next one.
         acting.notes.detail("tasks", acting.bulk.count());
         Some(match next {
             Ok(Some(done)) => (line(&done), Some(acting)),

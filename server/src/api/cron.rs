@@ -1,4 +1,4 @@
-//! Schedules: what is pushed when.
+//! Schedules: what is pushed, and when.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -44,7 +44,7 @@ fn sees(info: &ScheduleInfo) -> bool {
     access::covers(info.schedule.partition.name())
 }
 
-/// With what it pushes, if whoever asks may see that.
+/// The schedule, with what it pushes if the caller may see that.
 fn shown(info: &ScheduleInfo) -> Tagged<Schedule> {
     let body = if access::sees_payloads() { Schedule::with_payload(info) } else { Schedule::of(info) };
     Tagged(body, info.revision.clone())

@@ -1,4 +1,4 @@
-//! Dead letters: looked at, put back, deleted.
+//! Dead letters: list, redrive, delete.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What happens, as it happens.
+//! Events, as they happen.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ pub(crate) async fn events(State(app): State<Arc<App>>) -> Answer<Response> {
     };
     let access = access::caller().ok_or_else(|| access::forbidden("nobody asks"))?;
     let mut samples = app.sampler.watch();
-    // The picture as it is comes first.
+    // The current state comes first.
     samples.mark_changed();
     let body = Body::from_stream(stream::unfold(Some((app, access, samples, place)), next));
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], body).into_response())
 }
 
-/// What is watched, and the place among those that wait.
+/// What is watched, and the place among the requests that wait.
 type Watching = (Arc<App>, Arc<Access>, Samples, OwnedSemaphorePermit);
 
 async fn next(
@@ -51,7 +51,7 @@ async fn next(
         }
         let sample = samples.borrow_and_update().clone();
         if let Some(sample) = sample {
-            // Who was let in may not be any more.
+            // A caller that was let in may not be allowed any more.
             if !matches!(app.keys.still(&access).await, Ok(true)) {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! The service itself.
+//! The service itself: health, metrics, description.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(crate) async fn description(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], app.description.clone()).into_response()
 }
 
-/// What is nowhere.
+/// Responds to a path that does not exist.
 pub(crate) async fn problem_for_unknown(uri: Uri) -> Problem {
     Problem::not_found(format!("there is nothing at {}: see /openapi.json", uri.path()))
 }

@@ -1,4 +1,4 @@
-//! What a worker in another language hears when it tells of itself.
+//! The response to the heartbeat of a worker in another language.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What it has heard before, as its state shows, holds until something else is said.
+    /// An order that the worker has obeyed, as its state shows, holds until there is another.
     fn of(order: Option<Order>, state: WorkerState) -> Self {
         match (order, state) {
             (Some(Order::Recycle), _) => Self::Recycle,
@@ -57,7 +57,7 @@ pub(crate) enum LeaseAnswer {
 }
 
 impl LeaseAnswer {
-    /// Whether it stays with another instance, which alone can open it.
+    /// Whether the delivery stays with another instance, which alone can open it.
     pub(crate) fn is_misdirected(&self) -> bool {
         matches!(self, Self::Error { problem } if problem.status == StatusCode::MISDIRECTED_REQUEST.as_u16())
     }
@@ -88,7 +88,7 @@ pub(crate) struct HeardAnswer {
 }
 
 impl HeardAnswer {
-    /// Each of the tasks with what became of its lease.
+    /// Takes each of the tasks with what became of its lease.
     pub(crate) fn of(heard: &Heard, state: WorkerState, held: Vec<(Option<HeldTask>, LeaseAnswer)>) -> Self {
         let ordered: HashSet<String> = heard.cancel.iter().map(ToString::to_string).collect();
         let is_wanted = |task: &HeldTask, lease: &LeaseAnswer| {

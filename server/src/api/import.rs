@@ -1,4 +1,4 @@
-//! What an export wrote, set anew: line by line, each with an answer.
+//! The import of an export: line by line, with a response to each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,12 +60,12 @@ impl Imported {
     }
 }
 
-/// How much became of what, for the audit trail.
+/// How many lines had which outcome, for the audit trail.
 #[derive(Default)]
 struct Tally(BTreeMap<&'static str, BTreeMap<&'static str, usize>>);
 
 impl Tally {
-    /// Noted with each line: whoever asked may leave before the next one.
+    /// Noted after each line: the client may leave before the next one.
     fn add(&mut self, what: &'static str, imported: &Imported) {
         let of = self.0.entry(what).or_default();
         *of.entry(imported.as_str()).or_default() += 1;
@@ -92,7 +92,7 @@ pub(crate) async fn import(
     }
     noted::detail("dry run", if how.dry_run { "nothing was changed" } else { "no" });
     let (mut all, mut tally) = (Vec::with_capacity(items.len()), Tally::default());
-    // In order, one after the other: of two lines with one name the last counts.
+    // In order, one after the other: of two lines with the same name, the last one counts.
     for item in items {
         let line = serde_json::from_value(item);
         let what = line.as_ref().map_or("other lines", what);
@@ -107,7 +107,7 @@ pub(crate) async fn import(
     Ok(answers(&all, lines))
 }
 
-/// What a line is about, in the audit trail.
+/// What a line is about, for the audit trail.
 fn what(line: &Line) -> &'static str {
     match line {
         Line::Schedule { .. } => "schedules",
@@ -172,7 +172,7 @@ async fn pause(app: &App, name: &str, dry: bool) -> Answer<Imported> {
     Ok(Imported::Changed)
 }
 
-/// So that what is answered is what was done.
+/// So that the response says what was really done.
 fn as_it_was(revision: Option<String>) -> Precondition {
     revision.map_or(Precondition::Absent, |revision| Precondition::Revision(vec![revision]))
 }

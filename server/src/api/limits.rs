@@ -1,4 +1,4 @@
-//! Limits: how many at once, how fast, and who holds how much of that.
+//! Limits: how many tasks run at once, how fast they start, and who holds how many permits.
 
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no limit {name:?}: see /v1/limits"))
 }
 
-/// Refuses a limit that holds in whatever queue.
+/// Refuses a limit that applies to all queues, unless the caller may touch all.
 fn for_all(limit: limits::Limit) -> Answer<limits::Limit> {
     if access::covers_all() {
         Ok(limit)
@@ -211,14 +211,15 @@ pub(crate) struct PutLimit {
 }
 
 impl PutLimit {
-    /// As it would be put again; nothing if it is for something that this release does not know.
+    /// The request that would set the limit again; `None` if it is for something that this release does not
+    /// know.
     pub(crate) fn of(info: &LimitInfo) -> Option<Self> {
         let Limit { partition, kind, header, cap, rate, .. } = Limit::of(info);
         let is_known = partition.is_some() || kind.is_some() || header.is_some();
         is_known.then_some(Self { partition, kind, header, cap, rate })
     }
 
-    /// Refused where it concerns queues that whoever asks may not touch.
+    /// Builds the limit. Refuses one that concerns queues that the caller may not touch.
     pub(crate) fn into_limit(self) -> Answer<limits::Limit> {
         let mut limit = match (&self.partition, &self.kind, &self.header) {
             (Some(name), None, None) => limits::Limit::partition(partition(name)?)?,

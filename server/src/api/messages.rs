@@ -1,4 +1,4 @@
-//! Looking at the messages of a queue, and deleting them.
+//! The messages of a queue: browse, purge.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The requests, by what they concern.
+//! The endpoints, by what they concern.
 
 mod audit;
 mod beat;
@@ -56,7 +56,7 @@ pub(crate) use health::problem_for_unknown;
 )]
 struct Description;
 
-/// All requests, and their description.
+/// All endpoints, with their descriptions.
 pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(push::push))
@@ -112,7 +112,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(health::description))
 }
 
-/// The description of all requests, as JSON.
+/// The description of all endpoints, as JSON.
 pub(crate) fn description() -> String {
     router().into_openapi().to_pretty_json().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Queues: how full they are, and pausing them.
+//! Queues: their counts, and pausing them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Pulling, at once or with a wait.
+//! Pulls, with or without a wait.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -145,9 +145,9 @@ impl Handed {
     }
 }
 
-/// A pull whose values are in order.
+/// A pull whose values have been checked.
 struct Checked {
-    /// The first queue first.
+    /// In the order of preference.
     lines: Vec<Line>,
     max: usize,
     wait: Duration,
@@ -180,7 +180,7 @@ impl Pull {
 }
 
 impl Checked {
-    /// What is ready, the first queue first; if nothing is, what comes first.
+    /// Returns what is ready, in the order of the queues; if nothing is, waits for what comes first.
     async fn deliveries(&self, app: &App) -> Answer<Vec<Delivery>> {
         let mut all = Vec::new();
         let waits_at_once = match self.lines.as_slice() {
@@ -196,7 +196,7 @@ impl Checked {
                 match app.desk.take(line, room).await {
                     Ok(more) => all.extend(more),
                     Err(error) if all.is_empty() => return Err(error.into()),
-                    // What came before the error is handed out.
+                    // What was pulled before the error is handed out.
                     Err(_) => break,
                 }
             }
@@ -216,7 +216,8 @@ impl Checked {
         }
     }
 
-    /// Waits on all queues at once. Those that are not first are let go; what they bring all the same goes back.
+    /// Waits on all queues at once. The first that has messages wins; the other pulls are dropped, and what
+    /// they still bring goes back.
     async fn first(&self, app: &App) -> Answer<Vec<Delivery>> {
         let pull = |line| Box::pin(app.desk.wait(line, self.max, self.wait));
         let mut waiting: Vec<_> = self.lines.iter().map(pull).collect();

@@ -1,4 +1,4 @@
-//! Pushing.
+//! Pushes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -218,7 +218,7 @@ pub(crate) async fn push(
     Ok(answers(&all, lines))
 }
 
-/// A lone message shares its call with those of other requests.
+/// A single message shares its call with those of other requests.
 async fn push_all(
     app: &App,
     partition: &anyqueue::PartitionId,

@@ -1,4 +1,4 @@
-//! Workers in other languages register.
+//! Registration of workers in other languages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, millis, partition};
 
-/// The most queues that a worker says it serves.
+/// The most queues that a worker may name.
 const MAX_SERVED: usize = 1000;
 
 /// A worker that registers.

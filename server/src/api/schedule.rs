@@ -95,7 +95,7 @@ pub(crate) struct PutSchedule {
 }
 
 impl PutSchedule {
-    /// As it would be put again.
+    /// The request that would store the schedule again.
     pub(crate) fn of(info: &ScheduleInfo) -> Self {
         let shown = Schedule::with_payload(info);
         let Content { payload, json, payload_base64 } = shown.payload;
@@ -108,7 +108,7 @@ impl PutSchedule {
             payload,
             json,
             payload_base64,
-            // It is among the headers.
+            // The kind is among the headers.
             kind: None,
             headers: shown.headers,
             priority: shown.priority,
@@ -145,7 +145,7 @@ impl PutSchedule {
     }
 }
 
-/// When it comes.
+/// Builds the timetable of a schedule.
 pub(crate) fn timetable(
     spec: &str,
     zone: Option<&str>,

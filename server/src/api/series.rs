@@ -13,11 +13,11 @@ use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Query, partition, time, time_text};
 
-/// The most rows in one answer.
+/// The most rows in one response.
 const MAX_ROWS: usize = 10_000;
-/// The longest that an answer takes, with the wait for others that are under way.
+/// The longest that a response takes, including the wait for others that are under way.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// What is told if nobody says since when.
+/// The length of time if the request names no start.
 const BY_DEFAULT: Duration = Duration::from_hours(24);
 
 /// Which ends: those of whole minutes, by the server's clock.
@@ -141,7 +141,7 @@ pub(crate) async fn series(
     answer.unwrap_or_else(|_| Err(busy())).map(Json)
 }
 
-/// As soon as there are not too many others: each may hold many rows.
+/// Waits until not too many others are under way: each may hold many rows.
 async fn answer(app: &App, partition: PartitionId, query: &SeriesQuery) -> Answer<SeriesAnswer> {
     let ended = |_| Problem::busy("the service ends: ask again");
     let _permit = app.series.acquire().await.map_err(ended)?;

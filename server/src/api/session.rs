@@ -1,4 +1,4 @@
-//! How a worker that registered over HTTP shows that it is the one.
+//! How a worker that registered over HTTP proves its identity.
 
 use axum::http::{HeaderMap, StatusCode};
 

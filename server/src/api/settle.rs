@@ -1,4 +1,4 @@
-//! Settling and extending what a worker holds.
+//! Settling and extending deliveries that workers hold.
 
 use std::sync::Arc;
 use std::time::Duration;

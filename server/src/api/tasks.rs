@@ -1,4 +1,4 @@
-//! What became of tasks.
+//! Tasks: their states, results and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Content, Json, Path, Query, message_id, millis, partition, time_text};
 
-/// The most tasks in one answer that is not a stream.
+/// The most tasks in a response that is not a stream.
 const MAX_PAGE: usize = 1000;
 const PAGE: usize = 100;
-/// The most that is counted.
+/// The most tasks that are counted.
 const MAX_COUNT: u64 = 1_000_000;
 /// The most ends that one request deletes.
 const MAX_DELETED: u64 = 10_000;
@@ -157,7 +157,7 @@ pub(crate) async fn list(
     Ok(Json(TaskPage { tasks, more, scans, unfinished, look_before }).into_response())
 }
 
-/// A line for each task, read as the client reads: what it holds in memory is a page.
+/// A line for each task, produced at the pace at which the client reads: memory holds one page.
 fn lines(
     found: TaskStream,
     limit: u64,

@@ -1,4 +1,4 @@
-//! Tokens: who may ask for what.
+//! Tokens: who may make which requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// With those of all certificates that stand for it.
+    /// The token, with the fingerprints of all certificates that stand for it.
     fn of(info: TokenInfo, bound: &[(String, Fingerprint)]) -> Self {
         let its = bound.iter().filter(|(token, _)| *token == info.name);
         Self {

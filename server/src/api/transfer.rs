@@ -1,4 +1,5 @@
-//! What people have set, out of one service and into another: schedules, limits, and which queues are paused.
+//! Moves what people have set out of one service and into another: schedules, limits, and which queues are
+//! paused.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ use super::schedule::PutSchedule;
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 
-/// The most queues that are looked at for an export.
+/// The most queues that an export examines.
 const MAX_PARTITIONS: usize = 100_000;
-/// How many of them at a time.
+/// How many queues are listed at a time.
 const PAGE: usize = 100;
 
 /// One line of an export.
@@ -77,7 +78,7 @@ impl Line {
     }
 }
 
-/// What is gathered.
+/// The lines gathered for an export.
 #[derive(Default)]
 struct Gathered {
     lines: Vec<Line>,
@@ -85,7 +86,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Adds these, or that the backend has no such thing.
+    /// Adds these lines, or notes that the backend has no such thing.
     fn add(&mut self, what: &str, found: Answer<Vec<Line>>) -> Answer<()> {
         match found {
             Ok(found) => self.lines.extend(found),

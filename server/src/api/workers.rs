@@ -1,4 +1,4 @@
-//! Who works, and what they are told.
+//! The workers, and the orders that they are given.
 
 use std::sync::Arc;
 

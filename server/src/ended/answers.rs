@@ -1,4 +1,5 @@
-//! What is known of all queues, or of all kinds, that somebody looks at; and what of it is to be asked anew.
+//! What is known of all queues, or of all kinds, that somebody looks at; and which of them to ask about
+//! again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,14 +7,15 @@ use std::time::{Duration, Instant};
 use super::known::{Known, Question};
 use crate::span::Grain;
 
-/// The shortest pause between two questions about the same.
+/// The shortest pause between two questions about the same queue or kind.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
 /// Questions about what was asked for before take at most this share of the time.
 const SHARE: u32 = 10;
-/// The same of those about what nobody has asked for yet: somebody waits for them, but anybody can ask for what there is not.
+/// The same for questions about what nobody has asked for yet. Somebody waits for them, but anybody can ask
+/// for things that do not exist.
 const SHARE_OF_NEW: u32 = 4;
 
-/// What is kept: of a queue or one kind of its tasks.
+/// What an answer is about: a queue, or one kind of its tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Of {
     pub(super) partition: String,
@@ -21,17 +23,17 @@ pub(super) struct Of {
     pub(super) grain: Grain,
 }
 
-/// What is to be asked for.
+/// What to ask about.
 pub(super) struct Due {
     pub(super) of: Of,
-    /// For the first time, or for a longer time than before.
+    /// Whether it is asked about for the first time, or for a longer time than before.
     pub(super) is_new: bool,
 }
 
 pub(super) struct Answers {
     pub(super) known: HashMap<Of, Known>,
     room: usize,
-    /// Before these moments nothing is asked for again, and nothing new: questions have taken long.
+    /// Until these times nothing is asked about again, and nothing new: questions have taken long.
     rest: Instant,
     rest_of_new: Instant,
 }
@@ -41,7 +43,7 @@ impl Answers {
         Self { known: HashMap::new(), room, rest: at, rest_of_new: at }
     }
 
-    /// Somebody looks at these.
+    /// Records that somebody looks at these.
     pub(super) fn look_at(&mut self, all: &[Of], now: u64, at: Instant) {
         for of in all {
             self.make_room(of, at);
@@ -50,12 +52,13 @@ impl Answers {
         }
     }
 
-    /// Forgets one: rather what nothing ended of, which may be made up, and what nobody has looked at for the longest time.
+    /// Forgets one, if there is no room: first those in which no task ended, which may be made up; among them
+    /// the one that nobody has looked at for the longest time.
     fn make_room(&mut self, of: &Of, at: Instant) {
         if self.known.len() < self.room || self.known.contains_key(of) {
             return;
         }
-        // What is looked at just now is not asked for yet.
+        // Those that are looked at just now have not been asked about yet.
         let worth = |known: &Known| (known.looked == at, known.has_any(), known.looked);
         let least = self.known.iter().min_by_key(|(_, known)| worth(known)).map(|(of, _)| of.clone());
         if let Some(least) = least {
@@ -63,7 +66,7 @@ impl Answers {
         }
     }
 
-    /// Those of them that are to be asked for, what was asked for longest ago first.
+    /// Returns those that are due to be asked about, the one that was asked about longest ago first.
     pub(super) fn due(&self, all: &[Of], wanted: u64, at: Instant) -> Vec<Due> {
         let mut due = Vec::new();
         for of in all {
@@ -79,7 +82,7 @@ impl Answers {
         due.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// A question took from then to now.
+    /// A question took from `begun` to `now`.
     pub(super) fn spent(&mut self, is_new: bool, begun: Instant, now: Instant) {
         let (rest, share) =
             if is_new { (&mut self.rest_of_new, SHARE_OF_NEW) } else { (&mut self.rest, SHARE) };
@@ -90,7 +93,7 @@ impl Answers {
         self.known.get_mut(of)
     }
 
-    /// It is its turn.
+    /// Its turn has come.
     pub(super) fn begin(&mut self, of: &Of, wanted: u64, now: u64, at: Instant) {
         if let Some(known) = self.of(of) {
             known.begin(wanted, now, at);

@@ -8,12 +8,13 @@ use anyqueue::adapter::minute_of;
 
 use crate::span::{Grain, Step};
 
-/// Ends are stored somewhat later than they happen, and by a clock that may be late: after so many minutes a step changes no more.
+/// Ends are stored somewhat later than they happen, and by a clock that may be late: after this many minutes
+/// a step no longer changes.
 const SETTLES_MINUTES: u64 = 10;
-/// What was read longer ago is no longer shown as if it were all.
+/// What was read longer ago than this is no longer shown as complete.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// What is asked for: the minutes from one on and before another, or until now.
+/// What is asked for: the minutes from `first` on and before `before`, or until now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     pub(super) first: u64,
@@ -29,42 +30,43 @@ impl Question {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// To what is new.
+    /// Towards what is new.
     Forward,
-    /// To what was before all that is known.
+    /// Towards the time before all that is known.
     Back,
 }
 
-/// What is being read anew of the time that may still change.
+/// What is being read again of the time that may still change.
 #[derive(Default)]
 struct Round {
-    /// The minute in which it began, and that before which all is read.
+    /// The minute in which the round began, and the minute before which everything is read.
     begun: u64,
     until: u64,
     steps: BTreeMap<u64, Step>,
 }
 
-/// What is known of one of them.
+/// What is known of one queue or kind.
 pub(super) struct Known {
     grain: Grain,
     /// Steps in which any task ended, by the minute in which they begin.
     steps: BTreeMap<u64, Step>,
-    /// All is known from this minute on, as far as it was read.
+    /// Everything is known from this minute on, up to what was read last.
     from: u64,
-    /// What is before this minute changes no more.
+    /// What is before this minute no longer changes.
     settled: u64,
     round: Option<Round>,
     is_round_over: bool,
     is_back_next: bool,
-    /// So many minutes are asked for at once: less where that was too much, and more again when it was not.
+    /// How many minutes are asked for at once: fewer after that was too much, and more again after it was
+    /// not.
     at_once: u64,
     was_too_much: bool,
     /// The first minute that was asked for.
     asked: u64,
-    /// When it was asked for last, and when all that is new was read.
+    /// When it was last asked about, and when everything new was last read.
     pub(super) tried: Option<Instant>,
     read: Option<Instant>,
-    /// When somebody looked last.
+    /// When somebody last looked.
     pub(super) looked: Instant,
     /// Why the last question was not answered.
     pub(super) problem: Option<String>,
@@ -100,7 +102,7 @@ impl Known {
         !self.steps.is_empty()
     }
 
-    /// Whether all is known from this minute on, and has been read lately.
+    /// Whether everything is known from this minute on, and was read recently.
     pub(super) fn is_whole(&self, wanted: u64, at: Instant) -> bool {
         self.from <= wanted && self.read.is_some_and(|read| at <= read + FRESH)
     }
@@ -109,7 +111,7 @@ impl Known {
         self.steps.range(first..)
     }
 
-    /// It is asked for from now on: before the answer, since whoever asks may leave meanwhile.
+    /// It is asked about from now on. Called before the answer, since the caller may leave meanwhile.
     pub(super) fn begin(&mut self, wanted: u64, now: u64, at: Instant) {
         (self.tried, self.asked, self.is_round_over) = (Some(at), self.asked.min(wanted), false);
         if !std::mem::take(&mut self.was_too_much) {
@@ -118,13 +120,14 @@ impl Known {
         let this = now - now % self.grain.minutes();
         let is_old = self.settled.saturating_add(self.grain.asked_minutes()) < this;
         let is_ahead = self.settled > this || self.round.as_ref().is_some_and(|round| round.begun > now);
-        // Nobody has looked for long, or the clock was set back.
+        // Nobody has looked for a long time, or the clock was set back.
         if is_old || is_ahead {
             *self = Self { tried: self.tried, asked: self.asked, ..Self::new(self.grain, now, self.looked) };
         }
     }
 
-    /// What to ask next: once for what is new, and for what is missing from this minute on, in turn if there is not time for both.
+    /// What to ask next: once for what is new, and for what is missing from this minute on; the two alternate
+    /// if there is not time for both.
     pub(super) fn question(&mut self, wanted: u64, now: u64) -> Option<Question> {
         let is_missing = self.from > wanted;
         if is_missing && (self.is_round_over || self.is_back_next) {
@@ -140,7 +143,7 @@ impl Known {
         Some(Question { first, before: (end <= now).then_some(end), way: Way::Forward })
     }
 
-    /// Notes an answer; whether to go on.
+    /// Records an answer, and returns whether to go on.
     pub(super) fn answered(&mut self, question: Question, rows: &[SeriesRow], now: u64, at: Instant) -> bool {
         self.problem = None;
         self.is_back_next = question.way == Way::Forward;
@@ -168,14 +171,14 @@ impl Known {
             self.round = Some(Round { until: before, ..round });
             return;
         }
-        // Only now, so that what is shown is never less than it was.
+        // Only now, so that the counts that are shown never shrink.
         self.steps.retain(|at, _| *at < self.settled);
         self.steps.append(&mut round.steps);
         self.settled = self.settled.max(settled(self.grain, round.begun));
         (self.is_round_over, self.read) = (true, Some(at));
     }
 
-    /// Notes why there is no answer; whether to go on, with less at once.
+    /// Records why there is no answer, and returns whether to go on with fewer minutes at once.
     pub(super) fn failed(&mut self, question: Question, why: String, is_too_much: bool, now: u64) -> bool {
         self.problem = Some(why);
         self.is_back_next = question.way == Way::Forward;

@@ -1,4 +1,5 @@
-//! How many tasks ended, and how long they took: asked for everybody who looks, one question after the other, and each step of time that is over once.
+//! How many tasks ended, and how long they took: asked on behalf of everybody who looks, one question at a
+//! time; each step of time that is over is asked for once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,21 +16,21 @@ use crate::span::{Span, Step, moment_of};
 mod answers;
 mod known;
 
-/// The longest that somebody waits for counts; what is missing then comes with a later look.
+/// The longest that a caller waits for counts; what is missing then comes with a later look.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// A question has at least so much time: with less left none is begun.
+/// The least time for a question: with less left, none is begun.
 const LEAST: Duration = Duration::from_millis(500);
-/// Of so many queues counts are kept, and of so many kinds.
+/// The most queues, and the most kinds, whose counts are kept.
 const MAX_QUEUES: usize = 200;
 const MAX_KINDS: usize = 50;
 
-/// What ended in a time.
+/// The tasks that ended in a span of time.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) span: Span,
-    /// All steps of the time, by the minute in which they begin; the last one goes on.
+    /// All steps of the span, by the minute in which they begin; the last one is not over yet.
     pub(crate) steps: Vec<(u64, Step)>,
-    /// Whether there was time to ask for all of it, and lately.
+    /// Whether there was time to ask for all of it, and recently.
     pub(crate) is_whole: bool,
     /// The queues that could not be counted, and why.
     pub(crate) missing: Vec<(String, String)>,
@@ -39,7 +40,8 @@ pub(crate) struct Counted {
 pub(crate) struct EndCounts {
     queue: Queue,
     queues: Kept,
-    /// Anybody can make up kinds: they have a turn, a share of the time and room of their own, and keep nobody from seeing queues.
+    /// Anybody can make up kinds: they have a turn, a share of the time and room of their own, and keep
+    /// nobody from seeing queues.
     kinds: Kept,
 }
 
@@ -59,13 +61,13 @@ impl Kept {
     }
 }
 
-/// Somebody looks.
+/// One look at the counts.
 struct Look<'a> {
     clock: &'a Clock,
     begun: Instant,
-    /// The same by the real clock: a test may have turned the queue's, or let it stand.
+    /// The same by the real clock: a test may have turned the queue's clock, or stopped it.
     real: Instant,
-    /// This minute, and the first that is wanted.
+    /// The current minute, and the first that is wanted.
     now: u64,
     first: u64,
 }
@@ -85,7 +87,8 @@ impl<'a> Look<'a> {
     }
 }
 
-/// A question takes time. It counts also if whoever asks leaves before the answer: the backend goes on with it.
+/// Records the time that a question takes, even if the caller leaves before the answer: the backend goes on
+/// with it.
 struct Spending<'a> {
     kept: &'a Kept,
     clock: &'a Clock,
@@ -102,7 +105,7 @@ impl Drop for Spending<'_> {
 /// Why there is no answer.
 struct Failure {
     why: String,
-    /// Whether one for a shorter time may be answered.
+    /// Whether a question about a shorter time may be answered.
     is_too_much: bool,
 }
 
@@ -112,7 +115,8 @@ impl EndCounts {
         Self { queue, queues: Kept::new(MAX_QUEUES, at), kinds: Kept::new(MAX_KINDS, at) }
     }
 
-    /// The tasks of these queues that ended, or those of one kind: what is known after at most two seconds.
+    /// Returns the ended tasks of these queues, or those of one kind: what is known after at most two
+    /// seconds.
     pub(crate) async fn over(&self, span: Span, names: &[&str], kind: Option<&str>) -> Counted {
         let kept = if kind.is_some() { &self.kinds } else { &self.queues };
         let look = Look::begin(self.queue.clock(), span);
@@ -127,14 +131,15 @@ impl EndCounts {
         counted(&kept.answers(), &all, span, &look)
     }
 
-    /// Asks for what is due, if its turn comes in time: first for what was asked for longest ago, so that all of it comes.
+    /// Asks about what is due, if its turn comes in time. What was asked about longest ago comes first, so
+    /// that everything gets its turn.
     async fn ask_in_turn(&self, kept: &Kept, all: &[Of], look: &Look<'_>) {
         let due = || kept.answers().due(all, look.first, look.clock.now());
         if due().is_empty() {
             return;
         }
         let Ok(_turn) = timeout(look.left(), kept.turn.lock()).await else { return };
-        // Others may have asked for it meanwhile.
+        // Others may have asked about it meanwhile.
         let due = due();
         for (number, due_now) in due.iter().enumerate() {
             if look.left() < LEAST {
@@ -145,7 +150,8 @@ impl EndCounts {
         }
     }
 
-    /// Asks about one of them until all is known or its share of the time is over; it has the time of one question in any case.
+    /// Asks about one queue or kind until everything is known or its share of the time is over; there is time
+    /// for one question in any case.
     async fn ask_within(&self, kept: &Kept, due: &Due, look: &Look<'_>, share: Duration) {
         let begun = look.passed();
         kept.answers().begin(&due.of, look.first, look.now, look.clock.now());
@@ -187,7 +193,7 @@ async fn ask(
     }
 }
 
-/// What is known of all of them together.
+/// Adds up what is known of all of them.
 fn counted(answers: &Answers, all: &[Of], span: Span, look: &Look<'_>) -> Counted {
     let (first, step) = (look.first, span.step_minutes());
     let mut steps: Vec<_> =

@@ -1,4 +1,4 @@
-//! What people do on pages: each is asked for by a form, and leads back to a page that says what came of it.
+//! Actions on pages: each is requested by a form, and leads back to a page that shows the outcome.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(crate) async fn on_worker(
     or_failed(&app, done.await)
 }
 
-/// Which dead letters.
+/// The dead letters that are meant.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Which {
     partition: String,

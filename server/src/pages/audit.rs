@@ -39,7 +39,7 @@ struct Shown {
     method: String,
     path: String,
     queues: String,
-    /// Nothing while nobody knows what came of it.
+    /// `None` while the outcome is unknown.
     status: Option<u16>,
     details: String,
 }
@@ -88,7 +88,7 @@ impl Shown {
         }
     }
 
-    /// How its status is coloured.
+    /// The class that colours its status.
     fn class(&self) -> &'static str {
         match self.status {
             None => "running",

@@ -1,4 +1,4 @@
-//! One action on all tasks that a filter finds: they are counted, then somebody says yes, then it is done.
+//! One action on all tasks that match a filter: they are counted, then somebody confirms, then it is done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,13 @@ use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query, partition};
 
-/// The most tasks that one form deals with.
+/// The most tasks that one form handles.
 const MOST: u64 = 10_000;
-/// Somebody waits for the page: after so long it says how far it came.
+/// Somebody waits for the page: after this long it shows how far the action came.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What can be done with all that a filter finds: the action, what its link says, and whether it takes something away.
+/// The actions that are possible on the tasks that match a filter: the action, the text of its link, and
+/// whether it takes something away.
 pub(crate) fn offered(filter: &Filter) -> Vec<(&'static str, &'static str, bool)> {
     let states = filter.build().map(|filter| filter.states).unwrap_or_default();
     let all = Action::ALL.into_iter().filter(|action| action.concerns_any(&states));
@@ -35,7 +36,7 @@ pub(crate) fn offered(filter: &Filter) -> Vec<(&'static str, &'static str, bool)
     .collect()
 }
 
-/// What came of it, in a number for each outcome.
+/// The result: how many tasks had which outcome.
 #[derive(Default)]
 struct Account {
     outcomes: BTreeMap<String, u64>,
@@ -71,7 +72,8 @@ fn named(name: &str) -> Answer<Action> {
     Action::ALL.into_iter().find(|action| action.as_str() == name).ok_or_else(|| no_action(name))
 }
 
-/// Deals with those that match, as far as the time goes. What it has done before an error is told with the error.
+/// Handles the matching tasks until the time is over. After an error, the account says what was done before
+/// it.
 async fn run(app: &App, filter: &Filter, action: Action, limit: u64, dry_run: bool) -> Answer<Account> {
     let Ok(_permit) = app.bulk.clone().try_acquire_owned() else {
         return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
@@ -95,13 +97,13 @@ async fn run(app: &App, filter: &Filter, action: Action, limit: u64, dry_run: bo
     }
 }
 
-/// The page of those that match.
+/// The address of the page that lists the matching tasks.
 pub(super) fn place(filter: &Filter) -> String {
     let pairs = filter.pairs().into_iter().map(|(name, value)| format!("{name}={}", encoded(&value)));
     format!("/tasks?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
-/// Says how many it would be before it is done.
+/// Shows how many tasks would be affected before anything is done.
 pub(crate) async fn confirm(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
@@ -158,7 +160,7 @@ fn question(app: &App, action: Action, filter: &Filter, account: &Account) -> Co
             format!("{how_many} of {of} would be deleted, for good, unless somebody holds them."),
         ),
     };
-    // No more than were counted: what comes meanwhile was not agreed to.
+    // No more than were counted: nobody confirmed tasks that match later.
     let mut fields = filter.pairs();
     fields.push(("limit", count.to_string()));
     Confirm {
@@ -173,7 +175,7 @@ fn question(app: &App, action: Action, filter: &Filter, account: &Account) -> Co
     }
 }
 
-/// Does it, and leads back to the tasks.
+/// Performs the action, and leads back to the tasks.
 pub(crate) async fn act(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,

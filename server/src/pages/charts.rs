@@ -6,20 +6,20 @@ use std::time::{Duration, SystemTime};
 use super::text::short;
 use crate::history::{Point, Rates};
 
-/// The room of a chart, in its own units.
+/// The size of a chart, in its own units.
 pub(super) const WIDTH: f64 = 300.0;
 pub(super) const HEIGHT: f64 = 80.0;
-/// A line has at most so many points: each is the mean of those that fall on it.
+/// The most points of a line: each is the mean of the values that fall on it.
 const COLUMNS: usize = 100;
-/// What is shorter shows nothing.
+/// A shorter time is not drawn.
 const SHORTEST: Duration = Duration::from_secs(3);
 
 /// A chart.
 pub(crate) struct Chart {
     pub(crate) name: &'static str,
-    /// Which colour it has.
+    /// The class that colours it.
     pub(crate) class: &'static str,
-    /// How it is now, how it was at most, and what the top of its scale is.
+    /// Its latest value, its greatest value, and the top of its scale.
     pub(crate) now: String,
     pub(crate) most: String,
     pub(crate) top: String,
@@ -27,14 +27,14 @@ pub(crate) struct Chart {
     pub(crate) area: String,
 }
 
-/// Charts of the same time; those in a row that count the same have the same scale.
+/// Charts over the same time; those in a row that count the same things have the same scale.
 pub(crate) struct Charts {
     /// How long ago they begin.
     pub(crate) begin: String,
     pub(crate) rows: Vec<Vec<Chart>>,
 }
 
-/// A chart before it has a scale: the mean of each column that has any.
+/// A chart before it has a scale: the mean of each column that has values.
 struct Series {
     name: &'static str,
     class: &'static str,
@@ -42,7 +42,7 @@ struct Series {
     now: f64,
 }
 
-/// What is told of a queue, or of all; nothing until there is some history.
+/// The charts of a queue, or of all together; `None` until there is some history.
 pub(crate) fn charts(points: &[Point]) -> Option<Charts> {
     let (first, last) = (points.first()?, points.last()?);
     let span = last.at.duration_since(first.at).ok().filter(|span| *span >= SHORTEST)?;
@@ -130,7 +130,7 @@ fn drawn(series: &Series, top: f64, text: fn(f64) -> String) -> Chart {
     }
 }
 
-/// The next of 1, 2 and 5 times a power of ten.
+/// The smallest of 1, 2 and 5 times a power of ten that is not less than this; at least 1.
 pub(super) fn round_up(most: f64) -> f64 {
     if most <= 1.0 {
         return 1.0;

@@ -1,4 +1,4 @@
-//! What is asked before something is done.
+//! The question that is asked before something is done.
 
 use askama::Template;
 
@@ -10,12 +10,12 @@ pub(crate) struct Confirm {
     pub(crate) shell: Shell,
     /// What would be done.
     pub(crate) what: String,
-    /// Where the form goes, and with which fields.
+    /// The address that the form is sent to, and its fields.
     pub(crate) action: String,
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// What the button says.
+    /// The text of the button.
     pub(crate) verb: &'static str,
-    /// Whether it cannot be undone.
+    /// Whether the action cannot be undone.
     pub(crate) danger: bool,
     /// Whether there is nothing to do.
     pub(crate) none: bool,

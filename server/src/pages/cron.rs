@@ -1,4 +1,4 @@
-//! Schedules: what is pushed when.
+//! Schedules: what is pushed, and when.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -26,9 +26,9 @@ use crate::wire::{Path, Query};
 
 /// The most schedules that are shown.
 const SHOWN: usize = 200;
-/// So many of the next times are shown.
+/// How many of the next times are shown.
 const NEXT: usize = 5;
-/// What is due for longer than this has nobody who runs it.
+/// If a schedule has been due for longer than this, nobody runs it.
 const LATE: Duration = Duration::from_mins(1);
 /// The longest reason that is shown.
 const REASON_BYTES: usize = 500;
@@ -112,7 +112,7 @@ impl Shown {
     }
 }
 
-/// Since when it waits for somebody to run it.
+/// Since when the schedule has waited for somebody to run it.
 fn late(info: &ScheduleInfo, now: SystemTime) -> Option<String> {
     let due = info.next_at.filter(|_| !info.is_paused)?;
     let is_late = now.duration_since(due).is_ok_and(|late| late > LATE);
@@ -133,7 +133,7 @@ impl Last {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Which {
     pub(crate) name: String,
-    /// What was shown when it was asked: nothing else is deleted.
+    /// The revision that was shown with the question: nothing else is deleted.
     #[serde(default)]
     revision: String,
 }
@@ -152,7 +152,7 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no schedule {name:?} any more"))
 }
 
-/// Asks before a schedule is deleted.
+/// Asks for confirmation before a schedule is deleted.
 pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Which>) -> Response {
     let name = which.name;
     let asked = async {
@@ -193,7 +193,7 @@ pub(crate) async fn act(
     or_failed(&app, done.await)
 }
 
-/// Does it, and says what came of it.
+/// Performs the action, and says what came of it.
 async fn done(app: &App, action: &str, which: &Which) -> Answer<String> {
     let name = which.name.as_str();
     let (scheduler, there) = (app.scheduler()?, &Precondition::Present);

@@ -1,4 +1,4 @@
-//! Dead letters, by reason.
+//! Dead letters, grouped by reason.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::problem::{Answer, Problem};
 use crate::reasons::without_numbers;
 use crate::wire::{Query, partition};
 
-/// The most dead letters that are looked at.
+/// The most dead letters that are examined.
 const LOOKED_AT: usize = 2000;
 const PAGE: usize = 100;
 
@@ -63,7 +63,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>, Query(which): Query<Which>
     answer(&DeadPage { shell, partition: which.partition, names, groups, cut, looked_at })
 }
 
-/// The first of them, and whether there are more.
+/// Returns the first dead letters, and whether there are more.
 async fn letters(app: &App, name: &str) -> Answer<(Vec<DeadLetter>, bool)> {
     let dead = app.queue.dead_letters(partition(name)?)?;
     let mut all: Vec<DeadLetter> = Vec::new();
@@ -99,7 +99,7 @@ fn by_reason(letters: &[DeadLetter]) -> Vec<Group> {
     groups
 }
 
-/// What is to be done, and to which.
+/// The action that is asked for, and the dead letters that it concerns.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Asked {
     action: String,
@@ -108,7 +108,7 @@ pub(crate) struct Asked {
     reason: Option<String>,
 }
 
-/// Says what would be done before it is.
+/// Shows what would be done before anything is.
 pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(asked): Query<Asked>) -> Response {
     let counted = async {
         app.writable()?;

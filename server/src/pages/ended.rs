@@ -1,4 +1,5 @@
-//! How many tasks ended in the last hour, day or week, and how long they took: as charts, and as a table that says the same.
+//! How many tasks ended in the last hour, day or week, and how long they took: as charts, and as a table that
+//! says the same.
 
 use std::time::Duration;
 
@@ -10,21 +11,21 @@ use crate::app::App;
 use crate::ended::Counted;
 use crate::span::{Span, Step, moment_of};
 
-/// The states, from the bottom of a column to its top: their class, and what they are called.
+/// The states, from the bottom of a column to its top, each with its class and name.
 const STATES: [(EndState, &str, &str); 4] = [
     (EndState::Succeeded, "succeeded", "Succeeded"),
     (EndState::Failed, "failed", "Failed"),
     (EndState::TimedOut, "timed_out", "Timed out"),
     (EndState::Cancelled, "cancelled", "Cancelled"),
 ];
-/// The part of a column's room that it takes.
+/// The share of its room that a column fills.
 const FILLED: f64 = 0.8;
-/// As high as this, in milliseconds, is what took longer than can be told: a bit more than three days.
+/// The height, in milliseconds, of times longer than the histogram can tell: a bit more than three days.
 const ENDLESS_MILLIS: f64 = 274_877_906.944;
 
-/// What a page shows of it.
+/// What a page shows of the ended tasks.
 pub(crate) struct Ended {
-    /// What they are, where that is not all that the page is about.
+    /// Which tasks they are, if the page is about others too.
     pub(crate) of: String,
     pub(crate) spans: Vec<SpanLink>,
     /// What is missing, and why.
@@ -33,14 +34,14 @@ pub(crate) struct Ended {
     pub(crate) step: &'static str,
     /// How long ago the charts begin.
     pub(crate) begin: String,
-    /// None if no task ended.
+    /// Empty if no task ended.
     pub(crate) figures: Vec<Figure>,
     pub(crate) states: [&'static str; 4],
-    /// The sum, then each step in which any ended, the latest first.
+    /// The sum, then each step in which any task ended, the latest first.
     pub(crate) rows: Vec<Row>,
 }
 
-/// A way to another time.
+/// A link to another span of time.
 pub(crate) struct SpanLink {
     pub(crate) name: &'static str,
     pub(crate) path: String,
@@ -51,7 +52,7 @@ pub(crate) struct SpanLink {
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) sum: String,
-    /// What it shows, for those who do not see it.
+    /// A description for those who cannot see it.
     pub(crate) label: String,
     pub(crate) top: String,
     pub(crate) bars: Vec<Bar>,
@@ -71,11 +72,11 @@ pub(crate) struct Bar {
 pub(crate) struct Row {
     pub(crate) at: String,
     pub(crate) counts: [u64; 4],
-    /// Bounds of half and most of the times that they ran, and of those that they waited.
+    /// Bounds of half and of most of the run times, then of the wait times.
     pub(crate) times: [String; 4],
 }
 
-/// Asks for what ended in these queues; nothing where no ends are kept.
+/// Asks for the tasks that ended in these queues; `None` where no ends are kept.
 pub(crate) async fn ended(
     app: &App,
     span: Option<&str>,
@@ -156,13 +157,13 @@ impl Ended {
     }
 }
 
-/// A moment, to the minute.
+/// The time at which a minute begins, to the minute.
 fn minute_text(minute: u64) -> String {
     let text = moment(moment_of(minute));
     text.strip_suffix(":00").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// What is not in the charts.
+/// What the charts do not show.
 fn notes(counted: &Counted, queues: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some((name, why)) = counted.missing.first() {
@@ -178,7 +179,7 @@ fn notes(counted: &Counted, queues: usize) -> Vec<String> {
     notes
 }
 
-/// Columns in their order from left to right: each of some parts that are so high, by class.
+/// Columns from left to right: each has several parts, of a class, a lower and an upper end.
 fn columns(steps: &[&Step], top: f64, parts: impl Fn(&Step) -> Vec<(&'static str, f64, f64)>) -> Vec<Bar> {
     #[allow(clippy::cast_precision_loss, reason = "some dozen columns")]
     let (room, place) = (WIDTH / steps.len() as f64, |number: usize| number as f64);
@@ -222,13 +223,13 @@ fn tasks(steps: &[&Step], sum: &Step, over: &str) -> Figure {
     }
 }
 
-/// Which times.
+/// Which times: run times or wait times.
 type Times = fn(&Step) -> &Histogram;
 
 fn times(name: &'static str, they: &str, of: Times, steps: &[&Step], sum: &Step, over: &str) -> Figure {
     let most = steps.iter().map(|step| millis(of(step), 95)).fold(0.0, f64::max);
     let top = round_up(most);
-    // The half stands in front.
+    // The column of the half stands in front.
     let both = |step: &Step| vec![("most", 0.0, millis(of(step), 95)), ("half", 0.0, millis(of(step), 50))];
     let (half, nearly_all) = (below(of(sum), 50), below(of(sum), 95));
     Figure {
@@ -241,13 +242,13 @@ fn times(name: &'static str, they: &str, of: Times, steps: &[&Step], sum: &Step,
     }
 }
 
-/// The bound that a part of them took less than, in milliseconds; nothing of none.
+/// The bound below which this percentage of the times lies, in milliseconds; 0 if there are no times.
 fn millis(times: &Histogram, percent: u8) -> f64 {
     let bound = times.below(percent).map(|bound| bound.as_secs_f64() * 1000.0);
     bound.unwrap_or(if times.count() == 0 { 0.0 } else { ENDLESS_MILLIS })
 }
 
-/// The same for people. It is a bound: what is rounded is rounded up.
+/// The same for people. It is a bound, so it is rounded up.
 #[allow(clippy::cast_precision_loss, reason = "a bound is at most some days")]
 fn below(times: &Histogram, percent: u8) -> String {
     let Some(bound) = times.below(percent) else {

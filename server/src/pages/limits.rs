@@ -1,4 +1,4 @@
-//! Limits: how many at once, how fast, and who holds how much of that.
+//! Limits: how many tasks run at once, how fast they start, and who holds how many permits.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -40,9 +40,9 @@ struct Found {
 
 struct Shown {
     name: String,
-    /// Nothing if it is for something else than a queue.
+    /// Empty if it is for something other than a queue.
     partition: String,
-    /// What it is for, if that is no queue.
+    /// What it is for, if not for a queue.
     other: String,
     cap: Option<String>,
     rate: Option<String>,
@@ -64,13 +64,13 @@ pub(crate) async fn page(State(app): State<Arc<App>>, Query(said): Query<Said>) 
     answer(&LimitsPage { shell: Shell::new(&app, "Limits", "Limits").timed().saying(said.said), found })
 }
 
-/// Asks before a limit is deleted, also one that cannot be read.
+/// Asks for confirmation before a limit is deleted, even one that cannot be read.
 pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Which>) -> Response {
     if let Err(problem) = app.writable() {
         return failed(&app, &problem);
     }
     let name = which.name;
-    // One that cannot be read is deleted as it is.
+    // A limit that cannot be read is deleted as it is.
     let found = async { Ok::<_, Problem>(Limits::new(app.store()?.clone()).get(&name).await?) };
     let revision = found.await.ok().flatten().filter(sees_limit).map(|info| info.tag).unwrap_or_default();
     answer(&Confirm {

@@ -1,4 +1,4 @@
-//! Pages for people: they work without a script, and keep themselves fresh with one.
+//! Pages for people: they work without a script, and update themselves with one.
 
 mod act;
 mod audit;

@@ -1,4 +1,4 @@
-//! How everything stands.
+//! The overview: the state of all queues.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::queues::QueueInfo;
 use crate::sampler::Sample;
 use crate::wire::Query;
 
-/// The most things to look at that are listed.
+/// The most warnings that are listed.
 const MAX_WARNINGS: usize = 10;
 
 #[derive(Template)]
@@ -44,7 +44,7 @@ struct Totals {
 
 struct Warning {
     text: String,
-    /// Where to go, and what to call that.
+    /// The target of the link, and its text.
     link: Option<(String, &'static str)>,
 }
 
@@ -53,7 +53,7 @@ struct Row {
     oldest: String,
 }
 
-/// What of the time is shown.
+/// Which span of time is shown.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Shown {
     #[serde(default)]
@@ -82,7 +82,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>, Query(shown): Query<Shown>
         },
         workers: sample.workers.as_ref().map(Vec::len),
         warnings,
-        // The points are of all queues together.
+        // The points are those of all queues together.
         charts: if access::covers_all() { charts(&app.sampler.points()) } else { None },
         ended,
         partitions: rows(&sample),
@@ -110,7 +110,7 @@ fn warnings(sample: &Sample) -> Vec<Warning> {
             let text = format!("{name} is paused, and {waiting}.");
             warnings.push(Warning { text, link: Some((path("partitions/"), "Look at it")) });
         }
-        // Without any registered worker others may serve it, whom the registry does not know.
+        // If no worker is registered, it may be served by workers that the registry does not know.
         if served.as_ref().is_some_and(|served| !served.is_empty() && !served.contains(name.as_str()))
             && ready > 0
         {

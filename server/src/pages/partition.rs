@@ -20,14 +20,14 @@ use crate::wire::{Path, Query, partition};
 /// The most messages that are shown.
 const SHOWN: usize = 50;
 
-/// What was done on the page before.
+/// The message about what was done on the previous page.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Said {
     #[serde(default)]
     pub(crate) said: Option<String>,
 }
 
-/// The same, and what of the time is shown.
+/// The same message, and which span of time is shown.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Asked {
     #[serde(default)]
@@ -60,7 +60,7 @@ pub(crate) async fn page(
     Path(name): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Response {
-    // Whoever looks at a queue looks at how it goes.
+    // A look at a queue counts as watching, so that its history goes on.
     app.sampler.fresh().await;
     let shown = async {
         let name = partition(&name)?;

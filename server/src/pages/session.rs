@@ -1,4 +1,4 @@
-//! Entering with a token, for people.
+//! The login page: people enter with a token.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) async fn enter(
         Ok(None) => return with_status(StatusCode::UNAUTHORIZED, &login(&app, true)),
         Err(problem) => return failed(&app, &problem),
     };
-    // Whoever has no token leaves no entry: they could fill the trail.
+    // An attempt without a valid token leaves no entry: such attempts could fill the trail.
     let peer = peer.map(|Extension(peer)| peer);
     match app.trail.begin(&access, peer, "POST", "/login", Notes::default()).await {
         Ok(Some(entered)) => entered.end(StatusCode::SEE_OTHER).await,

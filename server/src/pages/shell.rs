@@ -1,4 +1,4 @@
-//! What all pages have: head, navigation, errors.
+//! What all pages have in common: head, navigation, errors.
 
 use askama::Template;
 use axum::http::{StatusCode, header};
@@ -7,19 +7,19 @@ use axum::response::{IntoResponse, Redirect, Response};
 use crate::app::App;
 use crate::problem::{Answer, Problem};
 
-/// What a page may load: only what comes from here, and no script within it.
+/// What a page may load: only resources of this service, and no inline scripts.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// The frame of a page.
 pub(crate) struct Shell {
     pub(crate) title: String,
-    /// Which entry of the navigation it is.
+    /// Its entry in the navigation.
     pub(crate) page: &'static str,
     pub(crate) backend: &'static str,
     pub(crate) read_only: bool,
-    /// Whether whoever is on the way can read along.
+    /// Whether anyone on the network path can read along.
     pub(crate) in_the_open: bool,
-    /// Whether and how it keeps itself fresh.
+    /// Whether and how the page updates itself.
     pub(crate) live: &'static str,
     /// What was just done.
     pub(crate) said: Option<String>,
@@ -43,7 +43,7 @@ impl Shell {
         self
     }
 
-    /// What is on it changes also while no queue does.
+    /// The page also changes while no queue does.
     pub(crate) fn timed(mut self) -> Self {
         self.live = "timed";
         self
@@ -74,7 +74,7 @@ impl Shell {
     }
 }
 
-/// A page as an answer.
+/// Responds with a page.
 pub(crate) fn page(template: &impl Template) -> Response {
     with_status(StatusCode::OK, template)
 }
@@ -102,26 +102,26 @@ struct Failed {
     detail: String,
 }
 
-/// What went wrong, as a page.
+/// Responds with a page that shows a problem.
 pub(crate) fn failed(app: &App, problem: &Problem) -> Response {
     let shell = Shell::new(app, "", problem.title.clone()).still();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     with_status(status, &Failed { shell, detail: problem.detail.clone() })
 }
 
-/// Back to a page, with what came of it.
+/// Redirects to a page, with a message about what was done.
 pub(crate) fn back(path: &str, said: &str) -> Response {
     let said = encoded(said);
     let separator = if path.contains('?') { '&' } else { '?' };
     Redirect::to(&format!("{path}{separator}said={said}")).into_response()
 }
 
-/// For an address.
+/// Encodes a text for use in a URL.
 pub(crate) fn encoded(text: &str) -> String {
     askama::filters::urlencode_strict(text).map(|text| text.to_string()).unwrap_or_default()
 }
 
-/// What was done, or why it was not.
+/// Responds with what was done, or with why it was not.
 pub(crate) fn or_failed(app: &App, done: Answer<Response>) -> Response {
     done.unwrap_or_else(|problem| failed(app, &problem))
 }

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Path, Query, message_id, partition};
 
-/// The most of a payload or a result that is shown, in bytes.
+/// The most bytes of a payload or a result that are shown.
 const SHOWN_BYTES: usize = 8 << 10;
 
 #[derive(Debug, Deserialize)]
@@ -124,7 +124,7 @@ fn facts(task: &Task) -> Vec<(&'static str, String)> {
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// What the worker wrote; if that cannot be read, as it is.
+/// The failed attempts that the worker recorded; if they cannot be parsed, the text as it is.
 fn attempts(errors: Option<&str>) -> Vec<Attempt> {
     let Some(errors) = errors else { return Vec::new() };
     match serde_json::from_str::<Vec<Failure>>(errors) {
@@ -144,7 +144,7 @@ fn attempts(errors: Option<&str>) -> Vec<Attempt> {
     }
 }
 
-/// JSON indented, other text as it is, and bytes as their number.
+/// JSON indented, other text as it is, and for bytes their number.
 fn readable(bytes: &[u8]) -> String {
     if let Ok(json) = serde_json::from_slice::<serde_json::Value>(bytes)
         && let Ok(text) = serde_json::to_string_pretty(&json)

@@ -1,4 +1,4 @@
-//! Tasks that match a filter, which is the address of the page.
+//! Tasks that match a filter; the filter is the address of the page.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::wire::partition;
 
 /// The most tasks that are shown.
 const SHOWN: usize = 100;
-/// Counted as far as this.
+/// The most tasks that are counted.
 const CAP: u64 = 10_000;
 /// The longest reason that is shown.
 const REASON_BYTES: usize = 200;
@@ -54,12 +54,13 @@ struct Found {
     scans: bool,
     tasks: Vec<Row>,
     more: bool,
-    /// The time was over before all had been looked at.
+    /// Whether the time was over before all tasks had been examined.
     unfinished: bool,
-    /// Where the same filter goes on behind what was looked at.
+    /// Where the same filter continues after the tasks that were examined.
     further: Option<String>,
     query: String,
-    /// What can be done with all of them: the action, what its link says, and whether it takes something away.
+    /// The actions that are possible on all of them: the action, the text of its link, and whether it takes
+    /// something away.
     actions: Vec<(&'static str, &'static str, bool)>,
 }
 
@@ -112,7 +113,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>, RawQuery(query): RawQuery)
             (Form::of(filter), Some(found.map_err(|problem| problem.detail)), ended)
         }
     };
-    // What scans is not read again by itself.
+    // A page that scans tasks does not reload itself.
     let scans =
         matches!(&found, Some(Ok(found)) if found.scans || found.unfinished) || !matches!(found, Some(Ok(_)));
     let shell = Shell::new(&app, "Tasks", "Tasks").saying(asked.said);
@@ -120,14 +121,15 @@ pub(crate) async fn page(State(app): State<Arc<App>>, RawQuery(query): RawQuery)
     answer(&TasksPage { shell, form, names, states, found, ended })
 }
 
-/// The filter as it was said, and what else the page is asked for.
+/// Separates the filter, as it was given, from what else the page is asked for.
 fn without_asked(query: &str) -> (String, Asked) {
     let is_asked = |pair: &&str| pair.starts_with("said=") || pair.starts_with("span=");
     let (asked, filter): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_asked);
     (filter.join("&"), read(&asked.join("&")).unwrap_or_default())
 }
 
-/// What ended in the queue, if the filter asks for nothing else but perhaps a kind: counts know no more of a task.
+/// The tasks that ended in the queue, if the filter names nothing but the queue and perhaps a kind: counts
+/// know no more about a task.
 async fn ended_of(app: &App, filter: &Filter, span: Option<&str>) -> Option<Ended> {
     if filter.pairs().iter().any(|(name, _)| !matches!(*name, "partition" | "kind")) {
         return None;
@@ -173,7 +175,7 @@ async fn found(app: &App, filter: &Filter, query: String) -> Result<Found, Probl
     Ok(Found { count, scans, tasks, more, unfinished, further, query, actions })
 }
 
-/// How many there are, as far as that is known in time.
+/// How many tasks there are, if that is known in time.
 async fn counted(app: &App, filter: &Filter, wanted: &TaskFilter) -> Result<String, Problem> {
     let counting = app.queue.count_tasks(filter.partition.as_str(), wanted, CAP);
     let Ok(count) = timeout(LOOK, counting).await else { return Ok(format!("The first {SHOWN}")) };

@@ -1,4 +1,4 @@
-//! Numbers and times as people read them.
+//! Numbers and times in a form for people.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
@@ -15,12 +15,12 @@ pub(crate) fn short(duration: Duration) -> String {
     }
 }
 
-/// A time, to the second.
+/// A time in UTC, to the second.
 pub(crate) fn moment(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', "")
 }
 
-/// The same where nothing else says of which zone it is.
+/// The same with its zone, where nothing else tells the zone.
 pub(crate) fn utc(time: SystemTime) -> String {
     format!("{} UTC", moment(time))
 }
@@ -42,13 +42,13 @@ pub(crate) fn cut(text: &str, bytes: usize) -> String {
     format!("{}… ({} bytes in all)", text.get(..end).unwrap_or_default(), text.len())
 }
 
-/// A count, or a dash where it is not known.
+/// A count, or a dash if it is unknown.
 #[allow(clippy::ref_option, reason = "so templates hand it over")]
 pub(crate) fn number(count: &Option<u64>) -> String {
     count.map_or_else(|| "–".to_owned(), |count| count.to_string())
 }
 
-/// So many, with what one of them is called or does, and what more.
+/// A count, followed by the words for one or for several.
 pub(crate) fn many<N: Copy + Display + PartialEq + From<u8>>(count: N, one: &str, more: &str) -> String {
     let what = if count == N::from(1) { one } else { more };
     format!("{count} {what}")

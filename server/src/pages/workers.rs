@@ -1,4 +1,4 @@
-//! Who works.
+//! The registered workers.
 
 use std::sync::Arc;
 use std::time::Duration;

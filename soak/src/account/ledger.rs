@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::life::{Life, Saying};
 
-/// Of so many tasks that break a rule the history is printed.
+/// For this many of the tasks that break a rule, the history is printed.
 const EXAMPLES: usize = 5;
 
 /// A task that has ended, as the ledger lists it.
@@ -16,11 +16,11 @@ const EXAMPLES: usize = 5;
 pub(crate) struct EndedTask {
     pub(crate) id: MessageId,
     pub(crate) state: EndState,
-    /// Who ended it: where consumers settle themselves, the number of what they said.
+    /// Who ended it; where consumers settle themselves, the number of what they said.
     pub(crate) worker: Option<Arc<str>>,
 }
 
-/// All tasks that there are at the end.
+/// All tasks that exist at the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     pub(crate) live: Vec<MessageId>,
@@ -28,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) ended: Vec<EndedTask>,
 }
 
-/// Where one task is, and how often.
+/// The places of one task, and how often it is in each.
 #[derive(Clone, Debug, Default)]
 struct Places<'a> {
     live: u32,
@@ -77,13 +77,15 @@ impl Found {
 /// How ends are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeping {
-    /// In one step with the settlement; if not, who has lost a task may leave an end of it.
+    /// Ends are stored in one step with the settlement; if not, a consumer that has lost a task may leave an
+    /// end of it.
     pub(crate) is_atomic: bool,
-    /// Settlements are confirmed by the server; if not, what was settled may come again, run again, and die.
+    /// Settlements are confirmed by the server; if not, a task that was settled may come again, run again,
+    /// and die.
     pub(crate) is_confirmed: bool,
 }
 
-/// The violations, as sentences.
+/// Returns the violations, as sentences.
 pub(super) fn violations(lives: &HashMap<MessageId, Life>, found: &Found, keeping: Keeping) -> Vec<String> {
     let (places, nowhere, nobody) = (found.places(), Places::default(), Life::default());
     let of = |id: &MessageId| places.get(id).unwrap_or(&nowhere);
@@ -134,7 +136,8 @@ fn number(task: &EndedTask) -> Option<u64> {
     task.worker.as_deref()?.parse().ok()
 }
 
-/// Whether somebody said that it ends so. Of what was not due yet nobody could.
+/// Returns whether somebody said that the task ends like this. Nobody can have said so of a task that was not
+/// due yet.
 fn is_as_said(life: &Life, task: &EndedTask) -> bool {
     if life.is_parked {
         return false;
@@ -149,8 +152,9 @@ fn may_die(life: &Life) -> bool {
     life.bound.is_none_or(|bound| bound == EndState::Failed)
 }
 
-/// Whether no other end was confirmed than the one that is kept. Beside a queue the greater one is kept, and a queue may count a later
-/// delivery lower than an earlier one, as RabbitMQ does for another handle.
+/// Returns whether no end was confirmed other than the one that is kept. Beside a queue, the greater end is
+/// kept, and a queue may count a later delivery lower than an earlier one, as RabbitMQ does for another
+/// handle.
 fn is_kept(life: &Life, task: &EndedTask, keeping: Keeping) -> bool {
     let mut confirmed = life.said.iter().filter(|saying| saying.is_confirmed).peekable();
     if confirmed.peek().is_none() {
@@ -161,7 +165,8 @@ fn is_kept(life: &Life, task: &EndedTask, keeping: Keeping) -> bool {
     kept.is_confirmed || (!keeping.is_atomic && confirmed.all(|other| rank(kept) >= rank(other)))
 }
 
-/// Whether it may be in two places: by an end that its consumer was never told to be kept, or whose settlement may have been lost all the same.
+/// Returns whether the task may be in two places: because of an end that its consumer was never told is kept,
+/// or whose settlement may have been lost all the same.
 fn may_be_left_behind(life: &Life, places: &Places<'_>, keeping: Keeping) -> bool {
     let (others, [end]) = (places.live + places.dead, places.ended.as_slice()) else { return false };
     let is_confirmed =

@@ -2,13 +2,13 @@
 
 use anyqueue::EndState;
 
-/// A consumer's word on how the task ends, given with one settlement.
+/// A consumer's statement of how the task ends, given with one settlement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Saying {
-    /// Another one for each.
+    /// A different number for each statement.
     pub(super) number: u64,
     pub(super) state: EndState,
-    /// Which delivery this was, where they are counted.
+    /// Which delivery this was, if they are counted.
     pub(super) delivery: Option<u32>,
     pub(super) is_confirmed: bool,
 }
@@ -20,37 +20,38 @@ pub(super) struct Life {
     pub(super) acknowledged: bool,
     /// A push got no reply.
     pub(super) unanswered: bool,
-    /// Such a push was repeated, or a move that is not atomic got no reply: there may be a second copy.
+    /// Such a push was repeated, or a move that is not atomic got no reply, so that there may be a second
+    /// copy.
     pub(super) doubtful: bool,
-    /// It is not due before the run is over.
+    /// The message is not due before the run is over.
     pub(super) is_parked: bool,
-    /// How it has to end, where that is settled from the beginning: as a dead letter if it is to fail.
+    /// How the task must end, if that is fixed from the beginning: as a dead letter if it is to fail.
     pub(super) bound: Option<EndState>,
     pub(super) deliveries: u32,
     pub(super) removals: u32,
     pub(super) deaths: u32,
-    /// The result of a settlement that removes it or makes it a dead letter is unknown.
+    /// The result of a settlement that removes the message or makes it a dead letter is unknown.
     pub(super) end_unknown: bool,
-    /// Delivered again after its removal was confirmed.
+    /// The message was delivered again after its removal was confirmed.
     pub(super) ghost: bool,
     pub(super) found_dead: bool,
-    /// What consumers said of its end.
+    /// What consumers said about its end.
     pub(super) said: Vec<Saying>,
 }
 
 impl Life {
-    /// Whether it is known to be in the queue, and to come.
+    /// Returns whether the message is known to be in the queue, and due to come.
     pub(super) fn is_unsettled(&self) -> bool {
         self.acknowledged && !self.is_parked && self.removals + self.deaths == 0 && !self.end_unknown
     }
 
-    /// Whether it must have come to its end, and there is no sign of that.
+    /// Returns whether the message must have ended, and there is no sign of that.
     pub(super) fn is_lost(&self) -> bool {
         let has_end = self.removals > 0 || self.found_dead || self.end_unknown;
         self.acknowledged && !self.is_parked && !has_end
     }
 
-    /// A settlement that could not be told from another one of the same end.
+    /// Returns the statement with this number.
     pub(super) fn said(&self, number: u64) -> Option<&Saying> {
         self.said.iter().find(|saying| saying.number == number)
     }

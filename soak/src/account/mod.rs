@@ -27,14 +27,14 @@ pub(crate) struct Account {
 struct Book {
     lives: HashMap<MessageId, Life>,
     unsettled: usize,
-    /// How often a consumer said how a task ends.
+    /// How many statements consumers have made of how a task ends.
     sayings: u64,
     hung: u32,
     dead_twice: u32,
     last_delivery: Option<Instant>,
 }
 
-/// What a settlement was to do permanently, if anything.
+/// What a settlement should do permanently, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Removal,
@@ -59,12 +59,12 @@ impl Account {
         book.unsettled = book.unsettled + after - before;
     }
 
-    /// How many messages are known to be in the queue.
+    /// Returns how many messages are known to be in the queue.
     pub(crate) fn unsettled(&self) -> usize {
         self.book().unsettled
     }
 
-    /// It is about to be pushed, once more if it was before.
+    /// Notes that the message is about to be pushed, perhaps for another time.
     pub(crate) fn attempt(&self, id: MessageId) {
         self.change(id, |life| {
             life.attempted = true;
@@ -79,23 +79,23 @@ impl Account {
         });
     }
 
-    /// It is not due before the run is over.
+    /// Notes that the message is not due before the run is over.
     pub(crate) fn park(&self, id: MessageId) {
         self.change(id, |life| life.is_parked = true);
     }
 
-    /// It has to end so: as a dead letter if it is to fail.
+    /// Notes how the task must end: as a dead letter if it is to fail.
     pub(crate) fn bind(&self, id: MessageId, end: EndState) {
         self.change(id, |life| life.bound = Some(end));
     }
 
-    /// Those that were acknowledged.
+    /// Returns the messages that were acknowledged.
     pub(crate) fn acknowledged(&self) -> Vec<MessageId> {
         let book = self.book();
         book.lives.iter().filter(|(_, life)| life.acknowledged).map(|(id, _)| *id).collect()
     }
 
-    /// How long nothing has been delivered.
+    /// Returns for how long nothing has been delivered.
     pub(crate) fn quiet(&self) -> Duration {
         self.book().last_delivery.get_or_insert_with(Instant::now).elapsed()
     }
@@ -108,7 +108,8 @@ impl Account {
         });
     }
 
-    /// A consumer is about to say that the task ends so. Returns the number by which the ledger's entry will name this saying.
+    /// Notes that a consumer is about to say that the task ends like this. Returns the number by which the
+    /// ledger's entry will name this statement.
     pub(crate) fn say(&self, id: MessageId, delivery: Option<u32>, state: EndState) -> u64 {
         let number = {
             let mut book = self.book();
@@ -119,7 +120,7 @@ impl Account {
         number
     }
 
-    /// The settlement that said so was confirmed.
+    /// Notes that the settlement with this statement was confirmed.
     pub(crate) fn confirmed(&self, id: MessageId, number: u64) {
         self.change(id, |life| {
             let saying = life.said.iter_mut().find(|saying| saying.number == number);
@@ -129,7 +130,7 @@ impl Account {
         });
     }
 
-    /// A settlement was confirmed.
+    /// Notes that a settlement was confirmed.
     pub(crate) fn ended(&self, id: MessageId, end: End) {
         self.change(id, |life| match end {
             End::Removal => life.removals += 1,
@@ -138,7 +139,7 @@ impl Account {
     }
 
     pub(crate) fn end_unknown(&self, id: MessageId, end: End) {
-        // Where a move is a copy and a deletion, the copy may be there and the message too.
+        // If a move is a copy and a deletion, both the copy and the message may be there.
         let is_two = end == End::Death && self.moves == MoveGuarantee::AtLeastOnce;
         self.change(id, |life| {
             life.end_unknown = true;
@@ -150,7 +151,7 @@ impl Account {
         self.book().hung += 1;
     }
 
-    /// The dead letters at the end.
+    /// Notes the dead letters at the end.
     pub(crate) fn close(&self, dead: Vec<MessageId>) {
         let mut seen = HashSet::new();
         let twice = dead.iter().filter(|id| !seen.insert(**id)).count();
@@ -160,9 +161,11 @@ impl Account {
         }
     }
 
-    /// The violations, as sentences: acknowledged ⊆ removed ∪ dead ⊆ attempted, each once where the backend declares it.
+    /// Returns the violations, as sentences: acknowledged ⊆ removed ∪ dead ⊆ attempted, each once where the
+    /// backend declares it.
     pub(crate) fn violations(&self, is_empty: bool, can: &Capabilities) -> Vec<String> {
-        // A settlement that the server does not confirm can be lost with its connection, and the message comes again.
+        // A settlement that the server does not confirm can be lost with its connection, and the message then
+        // comes again.
         let ends_once = can.settle_confirm == SettleConfirm::Confirmed;
         let dies_once = ends_once && can.moves == MoveGuarantee::Atomic;
         let book = self.book();
@@ -202,7 +205,7 @@ impl Account {
         violations
     }
 
-    /// What the ledger and the queue have at the end against what was pushed and said: see [`Found`].
+    /// Compares what the ledger and the queue have at the end with what was pushed and said: see [`Found`].
     pub(crate) fn ledger_violations(&self, found: &Found, keeping: Keeping) -> Vec<String> {
         ledger::violations(&self.book().lives, found, keeping)
     }

@@ -1,4 +1,4 @@
-//! That the account finds what is wrong, each thing by its name.
+//! The account finds everything that is wrong, and names it correctly.
 
 use anyqueue::{EndState, MessageId};
 
@@ -8,7 +8,8 @@ const INSIDE: Keeping = Keeping { is_atomic: true, is_confirmed: true };
 const BESIDE: Keeping = Keeping { is_atomic: false, is_confirmed: true };
 const BESIDE_UNCONFIRMED: Keeping = Keeping { is_atomic: false, is_confirmed: false };
 
-/// An account in which one task was pushed, ended and settled as succeeded, and what would be found of it.
+/// Returns an account in which one task was pushed, ended and settled as succeeded, and what would be found
+/// of it.
 fn one() -> (Account, MessageId, Found) {
     let (account, id) = (Account::new(MoveGuarantee::Atomic), MessageId::new());
     push(&account, id);
@@ -128,7 +129,8 @@ fn a_task_that_is_bound_to_an_end_has_to_come_to_it() {
     assert_eq!(says(&account, &wrong), ["2 tasks ended otherwise than was said"]);
 }
 
-/// Where the end is stored before the settlement, who has lost a task may leave one; who has not may not.
+/// If the end is stored before the settlement, a consumer that has lost a task may leave one; a consumer that
+/// has not lost it may not.
 #[test]
 fn only_beside_the_queue_may_an_end_be_left_of_what_is_dead_and_only_an_unconfirmed_one() {
     let (account, id) = (Account::new(MoveGuarantee::Atomic), MessageId::new());
@@ -144,7 +146,7 @@ fn only_beside_the_queue_may_an_end_be_left_of_what_is_dead_and_only_an_unconfir
     assert_eq!(account.ledger_violations(&found, BESIDE_UNCONFIRMED), [""; 0]);
 }
 
-/// A queue may count a later delivery lower; but no less an end may stay than the one that was confirmed.
+/// A queue may count a later delivery lower, but no end may be kept that is lower than the confirmed one.
 #[test]
 fn beside_the_queue_an_unconfirmed_end_is_kept_only_if_it_is_the_greater() {
     for (delivery, is_right) in [(3, true), (1, false)] {

@@ -1,4 +1,4 @@
-//! How many tasks ran at once, as those saw it who ran them.
+//! How many tasks ran at once, according to those who ran them.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use anyqueue::MessageId;
 use super::herd::{Harm, Harmed};
 use super::record::{Note, What};
 
-/// How long before a crowd something is of interest that was done to one of it.
+/// How long before a crowd it is of interest what was done to its processes.
 const RECENT_NS: u64 = 15_000_000_000;
 
 /// One run of a task.
@@ -19,7 +19,7 @@ pub(super) struct Run {
     until_ns: u64,
 }
 
-/// The runs, and how many of them neither ended nor were in a process that was killed.
+/// Returns the runs, and how many of them neither ended nor were in a process that was killed.
 pub(super) fn runs(notes: &[Note], harmed: &[Harmed]) -> (Vec<Run>, usize) {
     let mut open: HashMap<(u32, MessageId), VecDeque<u64>> = HashMap::new();
     let mut runs = Vec::new();
@@ -43,8 +43,8 @@ pub(super) fn runs(notes: &[Note], harmed: &[Harmed]) -> (Vec<Run>, usize) {
     (cut(runs, harmed), endless)
 }
 
-/// What ran in a process that was killed did so until then. What ran in one that was frozen beyond its permits is left out from then on: a limit
-/// cannot hold for it.
+/// Cuts runs short: in a process that was killed they ended then. In a process that was frozen beyond its
+/// permits they are left out from then on, because a limit cannot hold for them.
 fn cut(mut runs: Vec<Run>, harmed: &[Harmed]) -> Vec<Run> {
     let grave = harmed.iter().filter(|it| it.how != Harm::Frozen);
     for it in grave {
@@ -57,13 +57,13 @@ fn cut(mut runs: Vec<Run>, harmed: &[Harmed]) -> Vec<Run> {
     runs
 }
 
-/// The most of these that ever ran at once.
+/// Returns the maximum number of these that ever ran at once.
 pub(super) fn most_at_once(runs: impl IntoIterator<Item = Run>) -> i64 {
     let mut steps: Vec<(u64, i64)> = Vec::new();
     for run in runs {
         steps.extend([(run.from_ns, 1), (run.until_ns, -1)]);
     }
-    // At one moment ends come first.
+    // At the same moment, ends come first.
     steps.sort_unstable();
     let (mut now, mut most) = (0, 0);
     for (_, step) in steps {
@@ -73,8 +73,8 @@ pub(super) fn most_at_once(runs: impl IntoIterator<Item = Run>) -> i64 {
     most
 }
 
-/// Those that ran at the first moment at which there were more than so many, and what was done to their processes shortly before; for whoever looks
-/// for the cause.
+/// Describes the runs at the first moment at which there were more than `cap`, and what was done to their
+/// processes shortly before, for anyone who looks for the cause.
 pub(super) fn crowd(runs: &[Run], harmed: &[Harmed], cap: i64) -> String {
     let at = |ns: u64| runs.iter().filter(move |run| run.from_ns <= ns && ns < run.until_ns);
     let crowded = |run: &&Run| i64::try_from(at(run.from_ns).count()).is_ok_and(|count| count > cap);
@@ -114,7 +114,7 @@ mod tests {
         Harmed { process, how, from_ns, until_ns }
     }
 
-    /// Two tasks in process 1 from 0 and 5 on, one in process 2 from 10 on; those of process 1 end at 20.
+    /// Two tasks in process 1 from 0 and 5 on, and one in process 2 from 10 on; those of process 1 end at 20.
     fn notes() -> Vec<Note> {
         let begun = [(1, 1, 0), (2, 1, 5), (3, 2, 10)]
             .map(|(task, process, at)| note(What::Begun, task, process, at));

@@ -1,4 +1,4 @@
-//! A schedule that comes each second, and whether each second came once.
+//! A schedule that fires each second, and whether it fired once for each second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,18 +9,19 @@ use anyqueue_control::cron::{AT_HEADER, Missed, Running, Schedule, Scheduler, Ti
 use crate::backends::Result;
 use crate::survey::drain;
 
-/// Where its tasks wait until the end: so none runs twice, and what comes twice was pushed twice.
+/// The partition in which its tasks wait until the end, so that none runs twice, and what comes twice was
+/// pushed twice.
 const PARTITION: &str = "cron";
-/// Times that are made up for after an outage.
+/// How many missed times are made up for after an outage.
 const MISSED: u32 = 99;
 /// How late the last time may be: a tick that a killed worker held comes back after ten seconds.
 const LATE: Duration = Duration::from_secs(20);
 
-/// How often each second came.
+/// How often the schedule fired for each second.
 #[derive(Debug, Default)]
 pub(super) struct Fired(BTreeMap<u64, u32>);
 
-/// Puts the schedule.
+/// Stores the schedule.
 pub(super) async fn put(scheduler: &Scheduler) -> Result<()> {
     let timetable = Timetable::new("* * * * * *".parse()?, Zone::utc());
     let schedule = Schedule::new("each second", timetable, PartitionId::new(PARTITION)?);
@@ -28,7 +29,7 @@ pub(super) async fn put(scheduler: &Scheduler) -> Result<()> {
     Ok(())
 }
 
-/// What has come.
+/// Returns what has fired.
 pub(super) async fn fired(queue: &Queue) -> Result<Fired> {
     let mut times = Vec::new();
     drain(queue, &PartitionId::new(PARTITION)?, |task| times.push(task.headers().get(AT_HEADER).cloned()))
@@ -54,7 +55,8 @@ impl Fired {
         self.0.values().filter(|count| **count > 1).count()
     }
 
-    /// What is wrong, if the schedule ran until this moment. `is_once`: its tasks are where it is kept, so that none may come twice.
+    /// Returns what is wrong, if the schedule ran until this moment. `is_once`: its tasks are kept where the
+    /// schedule is, so that none may come twice.
     pub(super) fn violations(&self, until: SystemTime, is_once: bool) -> Vec<String> {
         let (Some((first, _)), Some((last, _))) = (self.0.first_key_value(), self.0.last_key_value()) else {
             return vec!["the schedule never came".to_owned()];

@@ -15,14 +15,15 @@ use super::worker::{VALID, name};
 use crate::backends::Result;
 use crate::open::Places;
 
-/// Worker processes that live at once.
+/// How many worker processes live at once.
 pub(super) const WORKERS: usize = 3;
 
-/// Between two kills or freezes.
+/// The time between two kills or freezes.
 const PAUSE_MS: Range<u64> = 1500..5000;
-/// A freeze that leaves a process's permits its own: shorter than the time between the end of its tasks and that of its permits.
+/// How long a freeze is that does not cost a process its permits: shorter than the time from the end of its
+/// tasks to the end of its permits.
 const SHORT_MS: Range<u64> = 50..400;
-/// How much longer than its permits count a long freeze is.
+/// How much longer a long freeze is than permits are valid.
 const BEYOND_MS: Range<u64> = 1000..4000;
 /// How long a process may take to end when it is told to.
 const FAREWELL: Duration = Duration::from_secs(45);
@@ -31,7 +32,7 @@ const FAREWELL: Duration = Duration::from_secs(45);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
     Killed,
-    /// Frozen for so short that its permits were its own all the time.
+    /// Frozen so briefly that its permits stayed its own all the time.
     Frozen,
     /// Frozen until its permits were no longer its own.
     FrozenBeyond,
@@ -52,11 +53,12 @@ struct Member {
     number: u32,
     pid: Pid,
     child: Child,
-    /// Open as long as it is to live. Apart from the child, which closes its own when it is waited for.
+    /// Open as long as the process is to live. Kept apart from the child, which closes its own handle when it
+    /// is waited for.
     _stdin: Option<ChildStdin>,
 }
 
-/// All of them.
+/// All worker processes.
 #[derive(Debug)]
 pub(crate) struct Herd {
     places: Places,
@@ -64,7 +66,7 @@ pub(crate) struct Herd {
     living: Vec<Member>,
     started: u32,
     harmed: Vec<Harmed>,
-    /// What ended without being told to.
+    /// Processes that ended without being told to.
     surprises: Vec<String>,
 }
 
@@ -95,7 +97,7 @@ impl Herd {
         Ok(())
     }
 
-    /// The names of those that live.
+    /// Returns the names of those that live.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.living.iter().map(|member| name(member.number)).collect();
         names.sort();
@@ -106,7 +108,7 @@ impl Herd {
         &self.harmed
     }
 
-    /// How often each kind of harm was done.
+    /// Returns how often each kind of harm was done.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, usize> {
         let count = |how| self.harmed.iter().filter(|harmed| harmed.how == how).count();
         BTreeMap::from([
@@ -116,7 +118,7 @@ impl Herd {
         ])
     }
 
-    /// Harms one after the other until the given time. Afterwards all live and none is frozen.
+    /// Harms processes one after the other until the given time. Afterwards all live and none is frozen.
     pub(super) async fn harm(&mut self, mut rng: fastrand::Rng, until: Instant) -> Result<()> {
         loop {
             pause(rng.u64(PAUSE_MS)).await;
@@ -137,7 +139,7 @@ impl Herd {
         }
     }
 
-    /// A process that nobody killed is to live: one that does not is a finding.
+    /// Replaces processes that ended although nobody killed them. Each of these is a finding.
     pub(super) fn replace_the_dead(&mut self) -> Result<()> {
         let mut dead = Vec::new();
         for (place, member) in self.living.iter_mut().enumerate() {
@@ -164,7 +166,7 @@ impl Herd {
 
     async fn freeze(&mut self, place: usize, how: Harm, ms: u64) -> Result<()> {
         let Some(member) = self.living.get(place) else { return Ok(()) };
-        // Seen from outside, so that the time that counts for frozen is no shorter than it was.
+        // Timed from outside, so that the recorded time is no shorter than the freeze was.
         let from_ns = now_ns();
         kill_process(member.pid, Signal::STOP)?;
         pause(ms).await;
@@ -173,7 +175,7 @@ impl Herd {
         Ok(())
     }
 
-    /// Tells all to end, and returns what went wrong with them, now or before.
+    /// Tells all processes to end, and returns what went wrong with them, now or before.
     pub(super) async fn end(mut self) -> Result<Vec<String>> {
         self.replace_the_dead()?;
         for member in &self.living {

@@ -28,26 +28,26 @@ use worker::{BEAT, Job, KIND, SLOTS, TASKS};
 
 pub(crate) use worker::{Arguments as WorkerArguments, work};
 
-/// Tasks that run at once, at most.
+/// The maximum number of tasks that run at once.
 const CAP: u64 = 5;
 /// The cap after that: as many as there are slots.
 const ALL_SLOTS: u64 = (WORKERS * SLOTS) as u64;
 /// The limit's name.
 const LIMIT: &str = "tasks";
-/// Tasks that wait, at most, in pushes of so many.
+/// The maximum number of waiting tasks, and the number in one push.
 const MOST_WAITING: usize = 200;
 const BATCH: usize = 25;
-/// Between two looks at what is done.
+/// The time between two checks of what is done.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a task takes, in milliseconds.
 const TASK_MS: std::ops::Range<u64> = 5..100;
-/// One of so many fails for good.
+/// One task in this many fails for good.
 const DYING: u8 = 20;
-/// How long it may take until all is done, after the last fault.
+/// How long it may take after the last fault until all is done.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// If nothing has run for this long, nothing will: leases and delays are shorter.
 const QUIET: Duration = Duration::from_secs(12);
-/// How long each task takes of those that are to fill all slots.
+/// How long each of the tasks takes that are to fill all slots.
 const FILLING: Duration = Duration::from_secs(8);
 
 /// The processes and what is known of them.
@@ -69,7 +69,7 @@ struct Watch {
     last_note: Instant,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) report: Value,
@@ -77,7 +77,8 @@ pub(crate) struct Outcome {
 }
 
 impl Control {
-    /// Sets limit and schedule, and starts the processes, which reach the servers at `places`; the soak itself does at `direct`.
+    /// Stores the limit and the schedule, and starts the processes, which reach the servers at `places`; the
+    /// soak itself reaches them at `direct`.
     pub(crate) async fn start(places: Places, direct: Places) -> Result<Self> {
         let queue = direct.open_to_look().await?;
         let home = direct.open_control(&queue).await?;
@@ -98,20 +99,21 @@ impl Control {
         Ok(Self { herd, direct, watch, _folder: folder })
     }
 
-    /// Gives the processes tasks, by a queue that sees the faults, and harms them, until the given time.
+    /// Gives the processes tasks, through a queue that is exposed to the faults, and harms them, until the
+    /// given time.
     pub(crate) async fn harm(&mut self, queue: Queue, rng: fastrand::Rng, until: Instant) -> Result<()> {
         let Self { herd, watch, .. } = self;
         tokio::try_join!(herd.harm(rng, until), watch.feed(&queue, until)).map(drop)
     }
 
-    /// Waits until all is done, and sees whether anything leaked. To be called after the last fault.
+    /// Waits until all is done, and checks whether anything leaked. To be called after the last fault.
     pub(crate) async fn close(mut self) -> Result<Outcome> {
         let (mut violations, is_beside) = (Vec::new(), self.direct.store_url.is_some());
         if !self.watch.all_done(PATIENCE).await? {
             violations.push("the tasks of the worker processes were not done in time".to_owned());
         }
         self.herd.replace_the_dead()?;
-        // Opened now: the connections of before are of servers that were killed.
+        // Opened now, because the earlier connections are to servers that were killed.
         let queue = self.direct.open_to_look().await?;
         let home = self.direct.open_control(&queue).await?;
         let (registry, limits) = (Registry::new(home.control()?), Limits::new(home.control()?));
@@ -160,7 +162,8 @@ impl Control {
         Ok(Outcome { report, violations })
     }
 
-    /// As many tasks as there are slots and permits: whatever kept one of those would keep one of these from running with the others.
+    /// Runs as many tasks as there are slots and permits: whatever kept one of those would keep one of these
+    /// tasks from running with the others.
     async fn fill_slots(&mut self, queue: &Queue) -> Result<()> {
         let ms = u64::try_from(FILLING.as_millis())?;
         let jobs = vec![Job { ms, dies: false }; WORKERS * SLOTS];
@@ -169,7 +172,7 @@ impl Control {
     }
 }
 
-/// What is wrong with how many ran at once.
+/// Returns what is wrong with how many ran at once.
 fn judge(most: i64, crowd: &str, most_after: i64, endless: usize) -> Vec<String> {
     let [cap, slots] = [CAP, ALL_SLOTS].map(|most| i64::try_from(most).unwrap_or(0));
     let mut violations = Vec::new();
@@ -224,7 +227,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until all that was acknowledged has run to its end, and nothing has run for a while.
+    /// Waits until all acknowledged tasks have run to their end, and nothing has run for a while.
     async fn all_done(&mut self, longest: Duration) -> Result<bool> {
         let (ids, deadline) = (self.account.acknowledged(), Instant::now() + longest);
         // The last fault may have kept everybody from working until now.

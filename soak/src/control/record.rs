@@ -1,7 +1,9 @@
-//! A file in which worker processes note when they begin and end a task: who exceeds a limit is told by those who ran.
+//! A file in which worker processes note when they begin and end a task: whether a limit was exceeded is
+//! known from those who ran the tasks.
 //!
-//! One line for each: what, the task's id, the process's number, and the time in nanoseconds of the clock that all processes of the machine share. A line is written with
-//! one call, so that those of several processes do not mix, and a process that is killed leaves no half of one.
+//! One line for each note: what happened, the task's id, the process's number, and the time in nanoseconds of
+//! the clock that all processes of the machine share. A line is written with one call, so that lines of
+//! several processes do not mix, and a process that is killed leaves no half line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,7 +20,7 @@ use crate::backends::Result;
 pub(crate) enum What {
     Begun,
     Done,
-    /// It was asked to stop, or dropped, before it was done.
+    /// The run was asked to stop, or dropped, before it was done.
     Stopped,
 }
 
@@ -31,21 +33,21 @@ pub(crate) struct Note {
     pub(crate) at_ns: u64,
 }
 
-/// Nanoseconds of the monotonic clock, the same for all processes.
+/// Returns nanoseconds of the monotonic clock, which is the same for all processes.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let [seconds, nanoseconds] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
     seconds * 1_000_000_000 + nanoseconds
 }
 
-/// The file, to write to.
+/// The file, for writing.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     file: Arc<File>,
     process: u32,
 }
 
-/// A run under way. If nobody says that it is done, it was stopped.
+/// A run under way. Unless it is marked as done, it counts as stopped.
 #[derive(Debug)]
 pub(crate) struct Running {
     writer: Writer,
@@ -84,7 +86,7 @@ impl Drop for Running {
     }
 }
 
-/// The file, to read what has been added.
+/// The file, for reading what has been added.
 #[derive(Debug)]
 pub(crate) struct Reader {
     file: File,
@@ -96,7 +98,7 @@ impl Reader {
         Ok(Self { file: File::open(path)?, rest: String::new() })
     }
 
-    /// What was noted since the last time.
+    /// Returns what was noted since the last call.
     pub(crate) fn read(&mut self) -> Result<Vec<Note>> {
         self.file.read_to_string(&mut self.rest)?;
         let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);

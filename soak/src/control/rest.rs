@@ -1,4 +1,4 @@
-//! What must be so when everything is at rest.
+//! What must hold when everything is at rest.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use anyqueue_control::registry::Registry;
 use super::worker::VALID;
 use crate::backends::Result;
 
-/// How long a leak may take to go away by itself: by then whoever is dead is known to be.
+/// How long a leak may take to go away by itself: by then, dead processes are known to be dead.
 const PATIENCE: Duration = VALID.saturating_mul(5);
-/// Between two looks.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Looks until nothing is wrong or the time is over, and returns what is wrong then.
@@ -25,7 +25,8 @@ async fn until_right(mut look: impl AsyncFnMut() -> Result<Vec<String>>) -> Resu
     }
 }
 
-/// Those who live are in the registry, nobody else is, and none of them runs anything.
+/// Checks that the living processes are in the registry, that nobody else is, and that none of them runs
+/// anything.
 pub(super) async fn of_registry(registry: &Registry, living: &[String]) -> Result<Vec<String>> {
     until_right(async || {
         let workers = registry.list().await?.workers;
@@ -40,7 +41,8 @@ pub(super) async fn of_registry(registry: &Registry, living: &[String]) -> Resul
     .await
 }
 
-/// Nobody who is dead holds a permit or waits for one, and who lives holds one at most: that of a pull that waits for tasks.
+/// Checks that no dead process holds a permit or waits for one, and that a living one holds at most one: that
+/// of a pull that waits for tasks.
 pub(super) async fn of_limit(limits: &Limits, name: &str, living: &[String]) -> Result<Vec<String>> {
     until_right(async || {
         let Some(limit) = limits.get(name).await? else { return Ok(vec!["the limit is gone".to_owned()]) };
@@ -50,7 +52,7 @@ pub(super) async fn of_limit(limits: &Limits, name: &str, living: &[String]) -> 
     .await
 }
 
-/// Nobody is in the registry.
+/// Checks that nobody is in the registry.
 pub(super) async fn of_nobody(registry: &Registry) -> Result<Vec<String>> {
     let workers = registry.list().await?.workers;
     Ok(workers.iter().map(|it| format!("{} has ended and is in the registry", it.name)).collect())

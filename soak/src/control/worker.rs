@@ -1,4 +1,4 @@
-//! One worker process: what is killed and frozen.
+//! One worker process, which is killed and frozen.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::record::Writer;
 use crate::backends::Result;
 use crate::open::Places;
 
-/// Where tasks under the limit are.
+/// The partition of the tasks under the limit.
 pub(super) const TASKS: &str = "tasks";
 /// Their kind.
 pub(super) const KIND: &str = "run";
-/// Tasks that one process runs at once, at most.
+/// The maximum number of tasks that one process runs at once.
 pub(super) const SLOTS: usize = 4;
-/// From one beat to the next.
+/// The time between two beats.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
-/// How long a process counts as alive, and its permits as its own, after it was heard of last.
+/// How long after its last sign of life a process counts as alive, and its permits as its own.
 pub(super) const VALID: Duration = Duration::from_secs(6);
 
-/// A task is killed with its process more often than this in no run.
+/// In no run is a task killed with its process more often than this.
 const CRASHES: u32 = 1000;
 /// The pause between two attempts to reach the servers at the beginning.
 const AGAIN: Duration = Duration::from_millis(300);
@@ -43,16 +43,16 @@ pub(crate) struct Arguments {
     record: PathBuf,
 }
 
-/// What a task is to do.
+/// What a task does.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Job {
     /// How long it takes.
     pub(super) ms: u64,
-    /// Whether it fails for good in the end.
+    /// Whether it fails for good at the end.
     pub(super) dies: bool,
 }
 
-/// What the registry calls a process.
+/// Returns the name of a process in the registry.
 pub(super) fn name(number: u32) -> String {
     format!("worker-{number}")
 }
@@ -63,7 +63,7 @@ pub(crate) async fn work(arguments: &Arguments) -> Result<()> {
     let (queue, home) = loop {
         match open(&arguments.places).await {
             Ok(opened) => break opened,
-            // A server may be down just now.
+            // A server may be down at the moment.
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
     };
@@ -110,7 +110,8 @@ async fn run(writer: Writer, job: Job, context: TaskContext) -> std::result::Res
     if job.dies { Err(TaskError::permanent("its payload says so")) } else { Ok(()) }
 }
 
-/// Standard input is a pipe from the soak, which closes when that ends in whatever way.
+/// Ends this process when standard input closes: it is a pipe from the soak, which closes when that ends in
+/// whatever way.
 fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());

@@ -1,10 +1,10 @@
-//! What a failed test program said, in short: logs are cut, and their ends are read first.
+//! A short form of what a failed test program printed: logs are cut, and their ends are read first.
 
-/// Of each failed test so many lines, and of each line so many characters.
+/// This many lines of each failed test, and this many characters of each line.
 const LINES: usize = 6;
 const WIDTH: usize = 240;
 
-/// The beginning of what each failed test said, as lines to be appended to another.
+/// Returns the beginning of what each failed test printed, as lines to append to another.
 pub(super) fn of(said: &str) -> String {
     let mut digest = String::new();
     let mut left = 0;
@@ -23,7 +23,7 @@ pub(super) fn of(said: &str) -> String {
     digest
 }
 
-/// Whether what a failed test said begins here.
+/// Returns whether the output of a failed test begins with this line.
 fn is_head(line: &str) -> bool {
     line.starts_with("---- ") && line.ends_with(" ----")
 }

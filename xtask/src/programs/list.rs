@@ -1,4 +1,5 @@
-//! What `cargo test` would run, and how: cargo is asked itself. It is given a runner that notes each program and runs none.
+//! What `cargo test` would run, and how. Cargo itself is asked: it gets a runner that notes each program and
+//! runs none.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -19,7 +20,7 @@ const NOTES: &str = "ANYQUEUE_XTASK_NOTES";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) package: String,
-    /// Its name in the package; of unit tests that of the library or program that they are of, as Rust writes it.
+    /// Its name in the package; for unit tests, the name of their library or program, as Rust writes it.
     pub(crate) target: String,
     /// The program, then its arguments.
     words: Vec<String>,
@@ -28,12 +29,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// How it is named to people.
+    /// Returns the name that people see.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}", self.package, self.target)
     }
 
-    /// A name for its files, which no other has.
+    /// Returns a unique name for its files.
     pub(crate) fn file_stem(&self) -> String {
         let program = self.words.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default();
         format!("{}.{}", self.package, program.to_string_lossy())
@@ -48,7 +49,7 @@ impl Program {
     }
 }
 
-/// The programs that `cargo test` with these arguments would run, which are built where they are not.
+/// Returns the programs that `cargo test` would run with these arguments, building them if necessary.
 pub(crate) fn list(selection: &[&str]) -> Result<Vec<Program>> {
     let notes = root().join("target/programs.jsonl");
     let fault = |error: std::io::Error| format!("cannot use {}: {error}", notes.display());
@@ -73,11 +74,11 @@ pub(crate) fn list(selection: &[&str]) -> Result<Vec<Program>> {
     if programs.is_empty() { Err(format!("`{}` runs no program", line(&command))) } else { Ok(programs) }
 }
 
-/// What this program does as cargo's runner: it notes the program that it is to run, with all that cargo gives it.
+/// Acts as cargo's runner: notes the program that it should run, with everything that cargo gives it.
 pub(crate) fn note(words: &[String]) -> Result<()> {
     let notes = env::var(NOTES).map_err(|_| format!("only `cargo xtask test` sets {NOTES}"))?;
     let folder = env::current_dir().map_err(|error| format!("cannot tell the folder: {error}"))?;
-    // A variable that is not text is none of cargo's.
+    // A variable that is not text does not come from cargo.
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
@@ -108,7 +109,7 @@ fn parse(note: &str) -> Result<Program> {
     Ok(Program { package, target, words, folder: text(&get("folder")).into(), environment })
 }
 
-/// The program's file name without the mark that cargo appends.
+/// Returns the program's file name without the hash that cargo appends.
 fn target_of(program: &str) -> String {
     let stem = Path::new(program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     match stem.rsplit_once('-') {

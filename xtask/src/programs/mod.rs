@@ -1,5 +1,5 @@
-//! Runs test programs side by side, as many as the machine has room for. `cargo test` runs one after the other, and most of them
-//! mostly wait.
+//! Runs test programs side by side, as many as the machine has room for. `cargo test` runs one after the
+//! other, and most of them spend their time waiting.
 
 mod digest;
 mod list;
@@ -25,13 +25,14 @@ pub(crate) use self::list::note;
 
 /// All that `cargo test --workspace --all-targets` runs.
 pub(crate) const ALL: &[&str] = &["--workspace", "--all-targets"];
-/// What the quick run chooses from; of the suites it runs those that need no server.
+/// What the quick run chooses from; it runs only those suites that need no server.
 pub(crate) const QUICK: &[&str] = &["--workspace", "--lib", "--bins", "--test", SUITE];
 
 const SUITE: &str = "conformance";
 /// The test targets that run the suite.
 const SUITES: &[&str] = &[SUITE, "beside", "cluster", "fifo"];
-/// How many seconds late the suites let the machine be, as other programs run beside them. The faults are found with the usual two.
+/// How many seconds late the suites allow the machine to be, because other programs run beside them. The
+/// faults are found with the usual two.
 const SCHEDULING: (&str, &str) = ("ANYQUEUE_CONFORMANCE_SCHEDULING", "6");
 /// The backends without a server.
 const LOCAL: &[&str] = &["anyqueue-memory", "anyqueue-sqlite"];
@@ -57,7 +58,7 @@ pub(crate) fn run_quick() -> Result<()> {
     run(&programs)
 }
 
-/// Runs those whose name contains this.
+/// Runs the programs whose name contains this text.
 pub(crate) fn run_only(text: &str) -> Result<()> {
     let mut programs = list::list(ALL)?;
     programs.retain(|program| program.name().contains(text));
@@ -68,7 +69,7 @@ pub(crate) fn run_only(text: &str) -> Result<()> {
     }
 }
 
-/// Runs these to the end of each, also where one fails.
+/// Runs each of these programs to its end, even if one fails.
 fn run(programs: &[Program]) -> Result<()> {
     let places = Places::new()?;
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -91,7 +92,7 @@ fn run(programs: &[Program]) -> Result<()> {
                 let (sender, places) = (sender.clone(), &places);
                 scope.spawn(move || run_one(job.index, program, places, &sender));
             }
-            // This end holds a sender too, so there is always one.
+            // This thread holds a sender too, so there is always one.
             let Ok((index, ended)) = receiver.recv() else { break };
             schedule.ended(index);
             if let Some(program) = programs.get(index) {
@@ -118,7 +119,7 @@ fn run_one(index: usize, program: &Program, places: &Places, sender: &SyncSender
     }
     let temporary = places.temporary_of(program).join(index.to_string());
     let ended = one::run(command, &places.output_of(program), &temporary, Limits::USUAL);
-    // The other end waits for as many as there are.
+    // The receiver waits for as many results as there are programs.
     let _ = sender.send((index, ended));
 }
 
@@ -127,7 +128,7 @@ struct Places {
     output: PathBuf,
     /// A folder for each program's temporary files. Short: paths of sockets are bounded.
     temporary: PathBuf,
-    /// The same for programs that have the machine to themselves, and measure: on a disk.
+    /// The same, on a disk, for programs that measure and have the machine to themselves.
     on_disk: PathBuf,
 }
 
@@ -154,18 +155,18 @@ impl Places {
     }
 }
 
-/// What has come of the programs so far.
+/// The results of the programs so far.
 #[derive(Default)]
 struct Account {
     ended: usize,
     counts: Counts,
-    /// One after the other they would have taken so long.
+    /// How long they would have taken one after the other.
     took: Duration,
     failed: Vec<String>,
 }
 
 impl Account {
-    /// Says how one ended. What a failed one said is shown whole.
+    /// Reports how a program ended. The output of a failed one is shown completely.
     fn add(&mut self, program: &Program, ended: &Ended, output: &Path) {
         self.ended += 1;
         self.counts = self.counts.and(ended.counts);

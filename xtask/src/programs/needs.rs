@@ -1,22 +1,24 @@
-//! What each test program asks of the machine: measured once, kept in one table.
+//! How much of the machine each test program needs: measured once, kept in one table.
 
 use super::schedule::Share;
 
-/// What one program asks for.
+/// What one program needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) share: Share,
-    /// About how long it takes on two cores while others run. It only decides the order.
+    /// Roughly how long it takes on two cores while others run. This only decides the order.
     pub(crate) seconds: u32,
-    /// Tests under way at once, where these mostly wait and the program would run as many as there are cores.
+    /// The number of tests to run at once, if these mostly wait and the program would run only as many as
+    /// there are cores.
     pub(crate) threads: Option<u32>,
 }
 
-/// One that the table does not have computes all the time, and is short.
+/// A program without a row is short and computes all the time.
 const UNKNOWN: Needs = Needs { share: Share::Tenths(10), seconds: 5, threads: None };
 
-/// Package and target, what it asks for, about how many seconds it takes, its threads if limited, and why. A new program needs a
-/// row only if it is long, or mostly waits. Alone is what measures.
+/// Package and target, its share of the machine, roughly how many seconds it takes, its threads if they are
+/// limited, and why. A new program needs a row only if it is long or mostly waits. Programs that measure run
+/// alone.
 type Row = (&'static str, Share, u32, Option<u32>, &'static str);
 
 const TABLE: &[Row] = &[
@@ -92,14 +94,14 @@ const TABLE: &[Row] = &[
 ];
 
 impl Needs {
-    /// Of the program of this name.
+    /// Returns what the program of this name needs.
     pub(crate) fn of(name: &str) -> Self {
         let row = TABLE.iter().find(|row| row.0 == name);
         row.map_or(UNKNOWN, |&(_, share, seconds, threads, _)| Self { share, seconds, threads })
     }
 }
 
-/// The rows that are of none of these programs.
+/// Returns the rows that belong to none of these programs.
 pub(crate) fn unknown(names: &[String]) -> Vec<&'static str> {
     TABLE.iter().map(|row| row.0).filter(|row| !names.iter().any(|name| name == row)).collect()
 }

@@ -1,4 +1,5 @@
-//! One test program: run to its end or its deadline, with a file for its output and a temporary folder of its own.
+//! One test program: run to its end or its deadline, with its own file for output and its own temporary
+//! folder.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,18 +12,19 @@ use std::time::{Duration, Instant};
 pub(crate) struct Limits {
     /// A program that takes longer has hung.
     pub(crate) deadline: Duration,
-    /// What a program leaves in its temporary folder must go in this time: servers that live as long as the program are ended,
-    /// and their folders removed, just after it. What removes them tries for a minute (`testkit/src/reaper.rs`).
+    /// How long a program's temporary folder may take to become empty: servers that live as long as the
+    /// program are ended, and their folders removed, just after it. What removes them tries for a minute
+    /// (`testkit/src/reaper.rs`).
     pub(crate) aftermath: Duration,
 }
 
 impl Limits {
-    /// The longest program takes ten minutes while others run: the starts of brokers.
+    /// The longest program, the starts of brokers, takes ten minutes while others run.
     pub(crate) const USUAL: Self =
         Self { deadline: Duration::from_mins(18), aftermath: Duration::from_secs(90) };
 }
 
-/// Between two looks whether a program has ended, or its folder is empty.
+/// The time between two checks whether a program has ended, or its folder is empty.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How a program ended.
@@ -30,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct Ended {
     pub(crate) took: Duration,
     pub(crate) counts: Counts,
-    /// What was wrong; nothing where it passed.
+    /// What was wrong; empty if it passed.
     pub(crate) faults: Vec<String>,
 }
 
@@ -42,8 +44,8 @@ pub(crate) struct Counts {
     pub(crate) ignored: usize,
 }
 
-/// Runs it. `temporary` must not exist; it is where the program and its servers have their temporary files, and nothing may be
-/// left there.
+/// Runs the program. `temporary` must not exist; the program and its servers put their temporary files there,
+/// and must leave nothing.
 pub(crate) fn run(command: Command, output: &Path, temporary: &Path, limits: Limits) -> Ended {
     let start = Instant::now();
     let mut faults = Vec::new();
@@ -73,7 +75,7 @@ fn spawn(mut command: Command, output: &Path, temporary: &Path) -> std::io::Resu
     command.spawn()
 }
 
-/// Waits for its end; what was wrong with that.
+/// Waits for the program to end, and returns what was wrong with that.
 fn wait(child: &mut Child, deadline: Duration) -> Option<String> {
     let start = Instant::now();
     loop {
@@ -81,7 +83,7 @@ fn wait(child: &mut Child, deadline: Duration) -> Option<String> {
             Ok(Some(status)) => return (!status.success()).then(|| how(status)),
             Ok(None) if start.elapsed() < deadline => std::thread::sleep(LOOK),
             Ok(None) => {
-                // It may have just ended, or cannot be killed: reported either way.
+                // It may have just ended, or cannot be killed: either way, this is reported.
                 let _ = child.kill().and_then(|()| child.wait());
                 return Some(format!("it hung: ended at its deadline of {} s", deadline.as_secs()));
             }
@@ -94,7 +96,7 @@ fn how(status: ExitStatus) -> String {
     format!("it failed ({status})")
 }
 
-/// Removes the folder. What is in it once the servers had time to be gone is a fault.
+/// Removes the folder. What is left in it after the servers had time to go is a fault.
 fn left_behind(temporary: &Path, aftermath: Duration) -> Option<String> {
     let until = Instant::now() + aftermath;
     let mut left = names(temporary);
@@ -118,7 +120,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 impl Counts {
-    /// The sum of all lines `test result: …`; `None` where there is none.
+    /// Returns the sum of all lines `test result: …`; `None` if there is none.
     fn in_output(text: &str) -> Option<Self> {
         let lines = text.lines().filter_map(|line| line.strip_prefix("test result: "));
         lines.map(Self::in_line).reduce(Self::and)
@@ -132,7 +134,7 @@ impl Counts {
         Self { passed: count("passed"), failed: count("failed"), ignored: count("ignored") }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             passed: self.passed + other.passed,
@@ -196,7 +198,7 @@ mod tests {
         let (ended, text) = script(
             "hangs",
             "echo begun; exec sleep 600",
-            // Time for the shell to begin, also beside others.
+            // Enough time for the shell to begin, even with other programs running.
             Limits { deadline: Duration::from_secs(5), ..SOON },
         );
         assert_eq!(ended.faults, ["it hung: ended at its deadline of 5 s"]);

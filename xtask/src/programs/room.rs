@@ -1,19 +1,21 @@
 //! Room: in memory for what servers write, and on the disk for what is built.
 //!
-//! The tests end processes, and never the machine: what a server has written it finds again, wherever that is. On a disk a dozen
-//! servers wait for each other's flushes, for seconds on a slow one, and tests of time fail that are right.
+//! The tests kill processes, but never the machine: what a server has written is there when it restarts, on
+//! whatever medium. On a disk, a dozen servers wait for each other's flushes, for seconds if it is slow, and
+//! correct tests of timing fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where Linux keeps files in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Bytes that have to be free, as memory and as files: several times what the servers of a run wrote at any moment.
+/// How many bytes must be free, both in memory and as files: several times what the servers of a run wrote at
+/// any moment.
 const ROOM: u64 = 12 << 30;
-/// With fewer bytes free on the disk, that is what a build has most likely failed of.
+/// If fewer bytes than this are free on the disk, that is most likely why a build failed.
 const SHORT: u64 = 2 << 30;
 
-/// A folder whose files are in memory, if there is enough of that.
+/// Returns a folder whose files are in memory, if there is enough of it.
 pub(super) fn in_memory() -> Option<PathBuf> {
     let folder = Path::new(SHARED_MEMORY);
     let memory = available(&fs::read_to_string("/proc/meminfo").ok()?)?;
@@ -21,19 +23,20 @@ pub(super) fn in_memory() -> Option<PathBuf> {
     is_enough.then(|| folder.to_owned())
 }
 
-/// What to say of a build that failed into this folder, if its disk is almost full: a linker dies of that without a word of it.
+/// Returns a note on a build that failed in this folder, if its disk is almost full: a linker then dies
+/// without saying why.
 pub(super) fn short_of_disk(folder: &Path) -> Option<String> {
     let free = free(folder)?;
     (free < SHORT).then(|| format!("only {} MiB are free on the disk of {}", free >> 20, folder.display()))
 }
 
-/// The bytes that files can take there.
+/// Returns how many bytes files can take there.
 fn free(folder: &Path) -> Option<u64> {
     let files = rustix::fs::statvfs(folder).ok()?;
     Some(files.f_bavail.saturating_mul(files.f_frsize))
 }
 
-/// The bytes of memory that programs can get.
+/// Returns how many bytes of memory programs can get.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)

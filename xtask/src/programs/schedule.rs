@@ -1,21 +1,22 @@
-//! Which test program begins next: within the machine's cores, the longest first, those that must be alone at the end.
+//! Which test program begins next: within the machine's cores, the longest first, and those that must be
+//! alone at the end.
 
-/// What a program asks of the machine while it runs.
+/// How much of the machine a program needs while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
     /// Tenths of a core.
     Tenths(u32),
-    /// All of it: nothing else runs at the same time.
+    /// The whole machine: nothing else runs at the same time.
     Alone,
 }
 
-/// A program that waits for its turn, or has it.
+/// A program that waits for its turn, or is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Job {
     /// Which program, by its place in the caller's list.
     pub(crate) index: usize,
     pub(crate) share: Share,
-    /// About how long it takes.
+    /// Roughly how long it takes.
     pub(crate) seconds: u32,
 }
 
@@ -23,19 +24,19 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     budget_tenths: u32,
-    /// The longest first.
+    /// The programs that have not begun, the longest first.
     waiting: Vec<Job>,
     running: Vec<Job>,
 }
 
 impl Schedule {
-    /// Of these programs, on so many cores.
+    /// Creates a schedule of these programs on this many cores.
     pub(crate) fn new(cores: u32, mut jobs: Vec<Job>) -> Self {
         jobs.sort_by_key(|job| (std::cmp::Reverse(job.seconds), job.index));
         Self { budget_tenths: cores.max(1).saturating_mul(10), waiting: jobs, running: Vec::new() }
     }
 
-    /// The next to begin now; `None` where one must end before, or none waits.
+    /// Returns the next program to begin now; `None` if another one must end first, or none waits.
     pub(crate) fn begin(&mut self) -> Option<Job> {
         let position = self.waiting.iter().position(|job| self.fits(job))?;
         let job = self.waiting.remove(position);
@@ -43,19 +44,20 @@ impl Schedule {
         Some(job)
     }
 
-    /// Tells that this one has ended.
+    /// Notes that this program has ended.
     pub(crate) fn ended(&mut self, index: usize) {
         self.running.retain(|job| job.index != index);
     }
 
-    /// Whether none waits and none runs.
+    /// Returns whether none waits and none runs.
     pub(crate) fn is_over(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
     fn fits(&self, job: &Job) -> bool {
         match job.share {
-            // At the end: otherwise the others would wait until it has ended, and again before it begins.
+            // At the end: otherwise the others would wait until it has ended, and it would wait until they
+            // have.
             Share::Alone => {
                 self.running.is_empty() && self.waiting.iter().all(|other| other.share == Share::Alone)
             }
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(begun(&mut schedule), [0]);
     }
 
-    /// Some number below `to`, another for each seed and index.
+    /// Returns some number below `to`, a different one for each seed and index.
     fn number(seed: usize, index: usize, to: usize) -> usize {
         let mixed = seed.wrapping_mul(2_654_435_761) ^ index.wrapping_mul(40_503);
         (mixed.wrapping_mul(2_246_822_519) >> 8) % to
@@ -111,7 +113,7 @@ mod tests {
         job(index, share, small(200, 50))
     }
 
-    /// Whatever the shares, and in whatever order they end.
+    /// Holds for any shares, and in whatever order the programs end.
     #[test]
     fn the_budget_is_never_exceeded_and_alone_is_alone() {
         for seed in 0..500 {

@@ -11,11 +11,12 @@ use tools::{Source, TOOLS, Tool};
 
 use crate::workspace::{Result, command, root, run, succeeds};
 
-/// What npm needs of such a folder.
+/// The files that npm needs in such a folder.
 const NPM_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
-/// Installs the packages given as arguments without starting their services: the tests start servers of their own, on
-/// ports of their own. Debian asks `policy-rc.d` before it starts any; one that the machine already has is left alone.
+/// Installs the packages given as arguments without starting their services: the tests start their own
+/// servers, on their own ports. Debian asks `policy-rc.d` before it starts a service; if the machine already
+/// has that file, it is left alone.
 const APT_INSTALL: &str = r#"
 set -e
 policy=/usr/sbin/policy-rc.d
@@ -45,7 +46,7 @@ fn missing(tools: &[Tool]) -> Vec<&Tool> {
     tools.iter().filter(|tool| !(tool.found)()).collect()
 }
 
-/// Installs by each means that this machine has. What stays missing is the caller's to report.
+/// Installs by each means that this machine has. The caller reports what is still missing.
 fn install(tools: &[&Tool]) -> Result<()> {
     for tool in tools {
         println!("setup: {} is missing ({})", tool.what, tool.why);
@@ -98,7 +99,7 @@ fn install_node(project: &str) -> Result<()> {
     for file in NPM_FILES {
         fs::copy(from.join(file), unfinished.join(file)).map_err(failed)?;
     }
-    // No package's own program is run.
+    // Programs of the packages themselves are not run.
     let mut npm = command("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(&unfinished);
     run(&mut npm)?;
@@ -106,7 +107,7 @@ fn install_node(project: &str) -> Result<()> {
     fs::rename(&unfinished, &folder).map_err(|error| format!("cannot fill {}: {error}", folder.display()))
 }
 
-/// What an interrupted installation left would be taken for whole.
+/// Clears what an interrupted installation left, which would be mistaken for a complete one.
 fn clear(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
@@ -114,7 +115,8 @@ fn clear(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a command needs in front to run as root without asking anybody; `None` where it cannot.
+/// Returns what to put before a command so that it runs as root without a question; `None` if that is
+/// impossible.
 fn root_prefix() -> Option<&'static [&'static str]> {
     // Packages must not stop to ask questions; sudo drops the environment, hence `env`.
     const AS_ROOT: &[&str] = &["env", "DEBIAN_FRONTEND=noninteractive"];

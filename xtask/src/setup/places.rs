@@ -3,19 +3,19 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The folder of a project's packages of npm: the checkouts share it.
+/// Returns the folder of a project's npm packages; all checkouts share it.
 pub(super) fn node_modules(project: &str) -> Option<PathBuf> {
     let name = Path::new(project).file_name()?;
     Some(data()?.join(name))
 }
 
-/// The virtual environment of Python packages.
+/// Returns the virtual environment of Python packages.
 pub(super) fn environment(packages: &[&str]) -> Option<PathBuf> {
     let name = packages.first()?.replace("==", "-");
     Some(data()?.join(name))
 }
 
-/// The project's place among the user's data: the checkouts of the project share it.
+/// Returns the project's folder among the user's data; all checkouts of the project share it.
 fn data() -> Option<PathBuf> {
     let data = env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)

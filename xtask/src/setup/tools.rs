@@ -20,9 +20,9 @@ pub(super) enum Source {
     Apt(&'static [&'static str]),
     /// This component of the Rust toolchain.
     Rustup(&'static str),
-    /// These Python packages in a virtual environment of their own, which has the first one's name.
+    /// These Python packages, in a virtual environment of their own that is named after the first one.
     Pip(&'static [&'static str]),
-    /// What the lock file of npm in this folder of the project names, in a folder of its own, which has the same name.
+    /// What the npm lock file in this folder of the project names, installed in a folder of the same name.
     Npm(&'static str),
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Source {
 pub(super) const TOOLS: &[Tool] = &[
     Tool {
         what: "a C compiler with its headers",
-        // Linking Rust needs `cc` too, so mostly it is the headers that are missing.
+        // Linking Rust needs `cc` too, so usually the headers are what is missing.
         found: || succeeds("cc", &["-x", "c", "-fsyntax-only", "-include", "stdlib.h", "/dev/null"]),
         from: Source::Apt(&["gcc", "libc6-dev"]),
         why: "compiles the SQLite that anyqueue-sqlite carries",
@@ -55,7 +55,7 @@ pub(super) const TOOLS: &[Tool] = &[
     },
     Tool {
         what: "PgBouncer",
-        // Debian puts it where only root's PATH goes.
+        // Debian puts it where only root's PATH leads.
         found: || found_at("/usr/sbin/pgbouncer") || succeeds("pgbouncer", &["--version"]),
         from: Source::Apt(&["pgbouncer"]),
         why: "the tests put it between a client and PostgreSQL",
@@ -116,11 +116,11 @@ pub(super) const TOOLS: &[Tool] = &[
 /// The example whose lock file names them; its test, `server/tests/http/typescript.rs`, looks for them too.
 const TYPESCRIPT: &str = "clients/typescript";
 
-/// The version that the tests are known to pass with, for which `anyqueue-testkit` looks, and what serves it faster than the
-/// server that it brings along.
+/// The version that the tests are known to pass with, which `anyqueue-testkit` looks for, and what serves it
+/// faster than the server that it comes with.
 const MINISTACK: &[&str] = &["ministack==1.5.33", "uvicorn==0.54.0", "uvloop==0.23.0", "httptools==0.9.0"];
 
-/// Whether they are installed in the versions of the lock file.
+/// Returns whether the packages are installed in the versions of the lock file.
 fn node_modules_found(project: &str) -> bool {
     let lock = |folder: PathBuf| fs::read(folder.join("package-lock.json")).ok();
     let installed = node_modules(project).and_then(lock);

@@ -1,6 +1,6 @@
 //! The contract's shape: prose in clauses that are numbered without gaps.
 //!
-//! Which cases prove a clause stands in the page of cases, which is generated: see `links`.
+//! Which cases prove a clause is in the page of cases, which is generated: see `links`.
 
 use super::file::{File, Finding};
 
@@ -49,7 +49,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
 pub(super) fn clauses(text: &str) -> Vec<Clause> {
     let headings =
         (1..).zip(text.lines()).filter_map(|(line, text)| Some((line, text.strip_prefix("### ")?)));
-    // A heading of the third level that starts with a digit means to be a clause; others are prose.
+    // A third-level heading that begins with a digit is meant to be a clause; others are prose.
     let clauses = headings.filter(|(_, heading)| heading.starts_with(|c: char| c.is_ascii_digit()));
     clauses
         .map(|(line, heading)| {

@@ -7,7 +7,7 @@ use std::path::Path;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub(super) file: String,
-    /// From 1.
+    /// The line, from 1.
     pub(super) line: usize,
     pub(super) rule: &'static str,
     /// What to do about it.
@@ -39,13 +39,13 @@ impl File {
         Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
     }
 
-    /// The line (from 1) at which the text first stands; 1 where it does not.
+    /// Returns the line (from 1) that first contains the text; 1 if none does.
     pub(super) fn line_of(&self, text: &str) -> usize {
         self.text.lines().position(|line| line.contains(text)).map_or(1, |index| index + 1)
     }
 }
 
-/// Whether cargo takes the file for the root of a crate: by its place, as all of ours are.
+/// Returns whether cargo takes the file for the root of a crate. Its place decides, as for all our crates.
 pub(super) fn is_root(path: &str) -> bool {
     let Some((folder, name)) = path.rsplit_once('/') else { return false };
     let within =

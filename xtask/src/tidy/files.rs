@@ -1,13 +1,13 @@
-//! Rules for any file: it starts with what it is, stays short, and speaks of no particular machine.
+//! Rules for any file: it begins by saying what it is, stays short, and mentions no particular machine.
 
 use super::file::{File, Finding};
 
-/// A file of more lines than this is split by idea.
+/// The maximum number of lines; a longer file is split by idea.
 const MAX_LINES: usize = 500;
-/// Most files stay under this; more is counted, not refused.
+/// Most files are shorter than this; longer ones are counted, not refused.
 const USUAL_LINES: usize = 300;
 
-/// Top folders of machines' own paths. What lies under them is nobody else's business.
+/// Top folders of paths on a particular machine. What is in them concerns nobody else.
 const MACHINE_FOLDERS: &[&str] = &["work", "home", "root", "Users"];
 
 /// Hosts that package managers download from. Which one a machine uses is its own setting.
@@ -34,7 +34,7 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// The note on sizes for the last line of the report.
+/// Returns the note on sizes for the last line of the report.
 pub(super) fn sizes(files: &[File]) -> String {
     let rust: Vec<_> = files.iter().filter(|file| file.is_rust()).collect();
     let long = rust.iter().filter(|file| file.text.lines().count() > USUAL_LINES).count();
@@ -58,7 +58,8 @@ fn machine_path(file: &File, number: usize, line: &str) -> Option<Finding> {
     let folder = MACHINE_FOLDERS.iter().find(|folder| {
         line.match_indices(&format!("/{folder}/")).any(|(at, _)| {
             let before = line.get(..at).and_then(|before| before.chars().next_back());
-            // A path inside something else, such as `example.org/home/` or `$DIR/work/`, names no machine.
+            // A path inside something else, such as `example.org/home/` or `$DIR/work/`, is not a path on a
+            // machine.
             !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-'))
         })
     })?;

@@ -1,9 +1,9 @@
-//! Who may know whom, as far as sources show it: core and the suite name no backend, adapters stay thin.
+//! Who may know whom, as far as sources show it: core and the suite name no backend, and adapters stay thin.
 
 use super::file::{File, Finding};
 use super::source::{Source, has_word, is_word};
 
-/// Names by which a backend or its client is known.
+/// The names by which a backend or its client is known.
 const BACKENDS: &[&str] =
     &["sqlite", "sqlx", "postgres", "postgresql", "redis", "rabbitmq", "lapin", "amqp", "sqs"];
 
@@ -21,7 +21,7 @@ pub(super) fn check(file: &File, source: &Source) -> Vec<Finding> {
     }
 }
 
-/// Code and literals count, comments and unit tests do not: these may give examples.
+/// Finds backends named in code and literals. Comments and unit tests may name them as examples.
 fn backends_named(file: &File, source: &Source, advice: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = source.code.lines().zip(source.literals.lines());
@@ -35,7 +35,8 @@ fn backends_named(file: &File, source: &Source, advice: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether the text names it, also inside an identifier: `RedisQueue`, `anyqueue_redis`, `REDIS_URL`, not `redistribute`.
+/// Returns whether the text names the backend, even inside an identifier: `RedisQueue`, `anyqueue_redis`,
+/// `REDIS_URL`, but not `redistribute`.
 fn names(text: &str, backend: &str) -> bool {
     let goes_on = |inner: Option<char>, outer: Option<char>| {
         inner.zip(outer).is_some_and(|(inner, outer)| {
@@ -51,7 +52,7 @@ fn names(text: &str, backend: &str) -> bool {
     })
 }
 
-/// Core has the retry loop and payloads are bytes: an adapter needs neither.
+/// Finds what an adapter does not need: core has the retry loop, and payloads are bytes.
 fn thin(file: &File, source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines: Vec<&str> = source.code.lines().collect();
@@ -77,7 +78,7 @@ fn function_name(line: &str) -> Option<&str> {
     after.split(|c| !is_word(c)).next().filter(|name| !name.is_empty())
 }
 
-/// A function that only says what repeating would do is what an adapter should have.
+/// Returns whether this is a function that only says what repeating would do; an adapter should have that.
 fn returns_retry_class(lines: &[&str]) -> bool {
     let text = lines.join(" ");
     let signature = text.split(['{', ';']).next().unwrap_or_default();

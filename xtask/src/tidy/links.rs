@@ -1,7 +1,7 @@
-//! The links between clauses, cases and faulty adapters, as the page of cases shows them: each clause of the contract has its cases
-//! there, each case its clauses and the faulty adapters that it finds.
+//! The links between clauses, cases and faulty adapters on the page of cases: each clause of the contract has
+//! its cases there, and each case its clauses and the faulty adapters that it finds.
 //!
-//! That the page is what the suite says is checked by the test of `xtask-tables`, which writes it.
+//! The test of `xtask-tables`, which writes the page, checks that it agrees with the suite.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The clauses of the contract that the page does not have, or not under their titles.
+/// Returns the clauses of the contract that are missing from the page, or have other titles there.
 fn not_in_page(contract: &File, rows: &[Row<'_>]) -> Vec<Finding> {
     let is = |row: &Row<'_>, wanted: u32, called: &str| match row {
         Row::Clause { number, title, .. } => *number == wanted && title.eq_ignore_ascii_case(called),
@@ -64,7 +64,7 @@ fn case_fault(row: &Row<'_>, of_clauses: &BTreeSet<(&str, u32)>) -> Option<Strin
     missing.map(|(_, clause)| format!("is not among the cases of clause {clause}"))
 }
 
-/// A line of one of the two tables.
+/// A row of one of the two tables.
 enum Row<'a> {
     Clause { number: u32, title: &'a str, cases: Vec<&'a str> },
     Case { id: &'a str, clauses: Vec<u32>, finds: &'a str },
@@ -85,7 +85,7 @@ impl<'a> Row<'a> {
         Some(Self::Case { id, clauses, finds })
     }
 
-    /// Pairs of case and clause.
+    /// Returns the pairs of case and clause.
     fn links_of_clause(&self) -> Vec<(&'a str, u32)> {
         match self {
             Self::Clause { number, cases, .. } => cases.iter().map(|id| (*id, *number)).collect(),

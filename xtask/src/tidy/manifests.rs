@@ -1,4 +1,4 @@
-//! Who may depend on whom, as the manifests say it.
+//! Who may depend on whom, according to the manifests.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::workspace::{Result, root};
 /// A member of the workspace.
 pub(super) struct Package {
     pub(super) name: String,
-    /// From the top folder.
+    /// The path from the top folder.
     pub(super) manifest: String,
     pub(super) dependencies: Vec<(String, Kind)>,
 }
@@ -16,23 +16,23 @@ pub(super) struct Package {
 /// When a dependency is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// By those who use the package.
+    /// For those who use the package.
     Normal,
-    /// Only by its own tests and examples.
+    /// Only for its own tests and examples.
     Dev,
 }
 
-/// Clients of servers: they belong into adapters.
+/// Clients of servers, which belong in adapters.
 const CLIENTS: &[&str] =
     &["sqlx", "rusqlite", "tokio-postgres", "redis", "lapin", "aws-sdk-sqs", "aws-config"];
 
-/// Those of our crates that the faulty backends are made with.
+/// Those of our crates that the faulty backends are built on.
 const BELOW_FAULTS: &[&str] = &["anyqueue", "anyqueue-conformance", "anyqueue-memory"];
 
-/// Those of our crates that the testkit's harness is made of.
+/// Those of our crates that the testkit's harness is built on.
 const BELOW_TESTKIT: &[&str] = &["anyqueue", "anyqueue-conformance"];
 
-/// Reads what `cargo metadata --no-deps` says.
+/// Reads the output of `cargo metadata --no-deps`.
 pub(super) fn parse(metadata: &str) -> Result<Vec<Package>> {
     let metadata: Value =
         serde_json::from_str(metadata).map_err(|error| format!("cargo metadata: {error}"))?;
@@ -76,7 +76,7 @@ pub(super) fn check(packages: &[Package], files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Why the package must not have the dependency, if so.
+/// Returns why the package must not have the dependency, if so.
 fn refusal(package: &Package, dependency: &str, kind: Kind, packages: &[Package]) -> Option<&'static str> {
     let ours = packages.iter().any(|package| package.name == dependency);
     if dependency == "anyqueue-cli" {
@@ -116,7 +116,7 @@ mod tests {
         Package { name: name.to_owned(), manifest: manifest.to_owned(), dependencies }
     }
 
-    /// What is found when the package of this folder has this dependency.
+    /// Returns the number of findings when the package in this folder has this dependency.
     fn found(folder: &str, dependency: &str, kind: Kind) -> usize {
         let mut packages: Vec<_> =
             ["anyqueue", "anyqueue-memory", "anyqueue-sqlite", "anyqueue-conformance", "anyqueue-cli"]

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the project's rules that a program can check.
+//! `cargo xtask tidy`: checks those of the project's rules that a program can check.
 
 mod circles;
 mod contract;
@@ -19,7 +19,7 @@ use self::file::{File, Finding};
 
 use crate::workspace::{self, Result, cargo, command};
 
-/// Checks every rule and prints what does not hold.
+/// Checks every rule and prints each violation.
 pub(crate) fn run_tidy() -> Result<()> {
     let files = read_files()?;
     let packages = manifests::parse(&workspace::output(&mut cargo(&[
@@ -71,16 +71,16 @@ fn read_files() -> Result<Vec<File>> {
         walk(&root, &root, &mut paths)?;
         paths
     };
-    // What is deleted but still in the index, and what is not text, has nothing to check.
+    // A file that is deleted but still in the index, or that is not text, has nothing to check.
     let read = |path: String| std::fs::read_to_string(root.join(&path)).ok().map(|text| File { path, text });
     let files: Vec<_> = paths.into_iter().filter_map(read).collect();
     if files.iter().any(File::is_rust) { Ok(files) } else { Err("there is no Rust file to check".to_owned()) }
 }
 
-/// What git tracks or would track.
+/// Lists what git tracks or would track.
 const GIT_LIST: &[&str] = &["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
 
-/// Every file below `folder`, from `root`, except build products and git's own.
+/// Collects every file below `folder`, with its path from `root`, except build products and git's own files.
 fn walk(root: &Path, folder: &Path, paths: &mut BTreeSet<String>) -> Result<()> {
     let fault = |error: std::io::Error| format!("cannot list {}: {error}", folder.display());
     for entry in std::fs::read_dir(folder).map_err(fault)? {

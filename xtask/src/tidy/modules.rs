@@ -1,4 +1,4 @@
-//! One module style: the file of a module that has others below it is `name/mod.rs`, never `name.rs` beside `name/`.
+//! One module style: the file of a module with submodules is `name/mod.rs`, never `name.rs` beside `name/`.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(found(&["a/src/b.rs", "a/src/b/c.rs", "a/src/b/d.rs"]), ["a/src/b.rs"]);
         assert_eq!(found(&["a/src/b.rs", "a/src/b/c/d.rs"]), ["a/src/b.rs"]);
         assert_eq!(found(&["a/src/b/mod.rs", "a/src/b/c.rs", "a/src/d.rs"]), [""; 0]);
-        // Not modules: what lies below is not theirs.
+        // These are not modules: what is below them does not belong to them.
         assert_eq!(found(&["a/src/bin/b.rs", "a/src/bin/b/c.rs", "a/tests/d.rs", "a/tests/d/e.rs"]), [""; 0]);
         assert_eq!(found(&["a/src/b.rs", "a/src/b/notes.md"]), [""; 0]);
     }

@@ -1,15 +1,16 @@
-//! One word for a role in all adapters: who knows the files of one finds the way in each.
+//! The same word for a role in all adapters: whoever knows the files of one adapter finds the way in the
+//! others.
 
 use std::collections::BTreeSet;
 
 use super::file::{File, Finding};
 use super::source::Source;
 
-/// What every adapter has.
+/// The modules that every adapter has.
 const NEEDED: &[&str] =
     &["backend", "capabilities", "config", "error", "inspect", "limits", "pull", "push", "settle", "storage"];
 
-/// What stands in the file of its role, and nowhere else in an adapter.
+/// What must be in the file of its role, and nowhere else in an adapter.
 const PLACES: &[(&str, &str)] = &[
     ("impl QueueStorage for ", "storage"),
     ("impl Storage for ", "storage"),
@@ -21,7 +22,7 @@ const PLACES: &[(&str, &str)] = &[
     ("pub(crate) fn capabilities(", "capabilities"),
 ];
 
-/// Roles by words that ours are not.
+/// Other words for a role than ours.
 const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("backend", &["registration", "registry"]),
     ("capabilities", &["caps", "declared", "features"]),
@@ -56,7 +57,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The adapter, and the module at its top that the file is of.
+/// Returns the adapter, and the top-level module that the file belongs to.
 fn place(file: &File) -> Option<(&str, &str)> {
     let (adapter, rest) = file.path.strip_prefix("adapters/")?.split_once("/src/")?;
     let module = rest.split('/').next()?;
@@ -87,7 +88,7 @@ mod tests {
     use super::super::file::sample;
     use super::*;
 
-    /// An adapter with all that it needs, and more files.
+    /// An adapter with everything it needs, and more files.
     fn adapter(more: &[(&str, &str)]) -> Vec<File> {
         let file = |name: &str, text: &str| sample(&format!("adapters/x/src/{name}"), text);
         let all = NEEDED.iter().map(|role| file(&format!("{role}.rs"), "//! A.\n"));

@@ -1,6 +1,6 @@
-//! Tells Rust code from comments and literals, well enough for word searches.
+//! Separates Rust code from comments and literals, well enough for word searches.
 
-/// A Rust file in three layers of the same line structure; each holds its own characters and blanks for the others'.
+/// A Rust file in three layers with the same lines; each layer has blanks where the others have characters.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// What the compiler acts on, without literals.
@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// The line (from 1) at which the file's own module of unit tests begins; it stands at the end.
+    /// Returns the line (from 1) at which the file's own module of unit tests begins, at the end of the file.
     pub(crate) fn tests_begin(&self) -> usize {
         let lines: Vec<_> = self.code.lines().map(str::trim).collect();
         let begins = |pair: &[&str]| matches!(pair, ["#[cfg(test)]", next] if next.starts_with("mod "));
@@ -52,7 +52,7 @@ impl Source {
     }
 }
 
-/// The kind and length of what the text begins with.
+/// Returns the kind and length of the token at the beginning of the text.
 fn token(rest: &[char]) -> (Kind, usize) {
     match rest {
         ['/', '/', ..] => (Kind::Comment, rest.iter().take_while(|c| **c != '\n').count()),
@@ -77,7 +77,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The length of a block comment, which may hold others.
+/// Returns the length of a block comment, which may contain others.
 fn block_comment(rest: &[char]) -> usize {
     let (mut depth, mut length, mut rest) = (0_usize, 0, rest);
     while let Some((_, next)) = rest.split_first() {
@@ -96,7 +96,7 @@ fn block_comment(rest: &[char]) -> usize {
     length
 }
 
-/// The length of a literal between two quotes.
+/// Returns the length of a literal between two quotes.
 fn quoted(rest: &[char], quote: char) -> usize {
     let mut escaped = false;
     for (index, &c) in rest.iter().enumerate().skip(1) {
@@ -111,7 +111,7 @@ fn quoted(rest: &[char], quote: char) -> usize {
     rest.len()
 }
 
-/// The length of a raw string's part after its `r`, if it is one.
+/// Returns the length of a raw string's part after its `r`, if it is one.
 fn raw_string(rest: &[char]) -> Option<usize> {
     let hashes = rest.iter().take_while(|c| **c == '#').count();
     if rest.get(hashes) != Some(&'"') {
@@ -124,7 +124,7 @@ fn raw_string(rest: &[char]) -> Option<usize> {
     Some(hashes + 1 + length + end.len())
 }
 
-/// Whether the text holds this word or phrase, not as part of a longer word.
+/// Returns whether the text contains this word or phrase, not as part of a longer word.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let bounded = |inner: Option<char>, outer: Option<char>| {
         !(inner.is_some_and(is_word) && outer.is_some_and(is_word))

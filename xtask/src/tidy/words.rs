@@ -1,4 +1,4 @@
-//! Words that no source of the project holds: what is unsafe, unfinished, not run or unbounded.
+//! Words that may not occur in the project's sources: for what is unsafe, unfinished, not run or unbounded.
 
 use super::file::{File, Finding};
 use super::source::{Source, has_word};

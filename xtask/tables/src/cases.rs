@@ -7,10 +7,10 @@ use anyqueue_conformance::{Case, Clause, cases};
 
 use crate::reports::row;
 
-/// A row for each clause, with its cases.
+/// Returns a row for each clause, with its cases.
 ///
 /// # Errors
-/// If a clause has none: then nothing proves it.
+/// If a clause has no case: then nothing proves it.
 pub(crate) fn by_clause() -> Result<String> {
     table_of_clauses(cases::all())
 }
@@ -31,7 +31,7 @@ fn table_of_clauses<'a>(cases: impl Iterator<Item = &'a Case>) -> Result<String>
     Ok(text)
 }
 
-/// A row for each case, with its clauses and the faulty adapters that it finds.
+/// Returns a row for each case, with its clauses and the faulty adapters that it finds.
 pub(crate) fn with_faults() -> String {
     let row_of = |case: &Case| {
         let layer = format!("{:?}", case.layer).to_lowercase();

@@ -1,7 +1,7 @@
-//! Writes into the project's documents what the code itself can tell. `cargo xtask tables` runs it, and its test fails
-//! where a document is stale.
+//! Writes into the project's documents what can be derived from the code. `cargo xtask tables` runs it, and
+//! its test fails if a document is stale.
 //!
-//! A package of its own, so that `cargo xtask` builds without any adapter.
+//! A separate package, so that `cargo xtask` builds without any adapter.
 
 mod benchmarks;
 mod cases;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anyqueue::Result;
 
-/// Puts the text of this name into the document.
+/// Puts the text into the place of this name in the document.
 type Place = fn(document: &str, name: &str, text: &str) -> Result<String, String>;
 
 /// A generated part of a document.
@@ -52,11 +52,11 @@ fn update() -> Result<(), String> {
     Ok(())
 }
 
-/// The document as it is, and as it should be.
+/// Returns the document as it is, and as it should be.
 fn old_and_new(table: &Table) -> Result<(String, String), String> {
     let Table { document, name, place, text } = table;
     let old = match fs::read_to_string(path(document)) {
-        // A chart of what was not measured before.
+        // The chart of something that was not measured before.
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         read => read.map_err(|error| format!("{document} cannot be read: {error}"))?,
     };
@@ -102,7 +102,7 @@ fn table(document: &str, name: &'static str, place: Place, text: String) -> Tabl
 mod tests {
     use super::*;
 
-    /// Also the proof that each clause of the contract has a case.
+    /// Also proves that each clause of the contract has a case.
     #[test]
     fn every_document_is_up_to_date() {
         for table in tables().unwrap() {

@@ -1,6 +1,6 @@
-//! Puts generated text where it belongs in a document.
+//! Puts generated text into its place in a document.
 
-/// Replaces what stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+/// Replaces the text between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 pub(crate) fn between_marks(document: &str, name: &str, printed: &str) -> Result<String, String> {
     let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));
     let parts = document.split_once(&begin).and_then(|(before, rest)| {
@@ -16,7 +16,7 @@ pub(crate) fn between_marks(document: &str, name: &str, printed: &str) -> Result
     Ok(format!("{before}{begin}\n{}\n{end}{after}", printed.trim()))
 }
 
-/// The document is the text.
+/// Replaces the whole document.
 #[allow(clippy::unnecessary_wraps, reason = "it is one of several ways to place a text")]
 pub(crate) fn whole(_document: &str, _name: &str, printed: &str) -> Result<String, String> {
     Ok(printed.to_owned())

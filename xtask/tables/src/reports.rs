@@ -1,4 +1,4 @@
-//! Tables of what was run: read from the committed reports, so that a figure never stands without its source.
+//! Tables of test runs, read from the committed reports, so that no figure lacks its source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use serde_json::Value;
 /// The reports of the conformance suite, one file for each backend.
 pub(crate) const CONFORMANCE: &str = "docs/conformance";
 
-/// A row for each thing that backends declare, a column for each backend: as they declared it to the run that was reported,
-/// because some have to ask their server first.
+/// Returns a row for each thing that backends declare, and a column for each backend. The values are those
+/// that the backends declared in the reported run, because some have to ask their server first.
 pub(crate) fn capability_matrix(folder: &Path) -> Result<String> {
     let reports: Vec<Value> = files(folder)?.iter().map(|text| parse(text)).collect::<Result<_>>()?;
     let mut text = row("capability", reports.iter().map(|report| word(report, "backend").to_owned()));
@@ -28,13 +28,14 @@ pub(crate) fn capability_matrix(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The pairs of name and value that a report has.
+/// Returns the pairs of name and value in a report.
 fn declared(report: &Value) -> Vec<(&str, &str)> {
     let pairs = report.get("capabilities").and_then(Value::as_array).into_iter().flatten();
     pairs.filter_map(|pair| Some((pair.get(0)?.as_str()?, pair.get(1)?.as_str()?))).collect()
 }
 
-/// A row for each group of cases, a column for each backend: passed of those that concern it.
+/// Returns a row for each group of cases, and a column for each backend: how many passed of those that apply
+/// to it.
 pub(crate) fn conformance_matrix(folder: &Path) -> Result<String> {
     let reports: Vec<Value> = files(folder)?.iter().map(|text| parse(text)).collect::<Result<_>>()?;
     let names: Vec<&str> = reports.iter().map(|report| word(report, "backend")).collect();
@@ -67,7 +68,7 @@ pub(crate) fn conformance_matrix(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// A line of a table.
+/// Returns a row of a table.
 pub(crate) fn row(label: &str, cells: impl Iterator<Item = String>) -> String {
     let mut line = format!("| {label} |");
     for cell in cells {
@@ -86,7 +87,7 @@ fn parse(text: &str) -> Result<Value> {
         .map_err(|error| Error::invalid("a committed report is no JSON").with_source(error))
 }
 
-/// The contents of the folder's files, in the order of their names.
+/// Returns the contents of the folder's files, sorted by name.
 fn files(folder: &Path) -> Result<Vec<String>> {
     let failed = |error| Error::invalid(format!("{} cannot be read", folder.display())).with_source(error);
     let mut paths = Vec::new();
@@ -119,7 +120,7 @@ mod tests {
         assert!(matrix.contains("| **all** | **1/2** |\n"), "{matrix}");
     }
 
-    /// Where no server is needed, a report must not say what the code no longer does.
+    /// For backends without a server, a report must not say what the code no longer does.
     #[tokio::test]
     async fn the_reports_of_embedded_backends_are_of_what_they_declare_now() {
         let folder = tempfile::tempdir().unwrap();
@@ -143,8 +144,9 @@ mod tests {
         for report in files(&folder).unwrap().iter().map(|text| parse(text).unwrap()) {
             let cases = report.get("cases").and_then(Value::as_array).unwrap();
             let skipped = cases.iter().filter(|case| word(case, "outcome") == "not_applicable");
-            // A case about what is not declared does not concern a backend that declares everything, nor one about the order of
-            // several calls a backend that wants one at a time, nor one about connections a backend whose leases end by time.
+            // Some cases do not apply to the reported backends: a case about what is not declared, if a
+            // backend declares everything; one about the order of several calls, if a backend wants one at a
+            // time; and one about connections, if a backend's leases are timed.
             let of_no_concern =
                 [Need::Undeclared, Need::OverlappingExchanges, Need::ConnectionLease, Need::DedupWindow]
                     .map(Need::what);

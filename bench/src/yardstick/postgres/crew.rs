@@ -1,4 +1,4 @@
-//! The tasks that do what single calls ask for, each on a connection of its own.
+//! The tasks that carry out single calls, each on its own connection.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,19 +15,19 @@ use super::delivery::{Proof, RawDelivery};
 use super::table::{Table, base, schema};
 use crate::client::Result;
 
-/// At most so many requests share a statement.
+/// The maximum number of requests that share a statement.
 const GROUP: usize = 1000;
-/// Pushes that may wait: more than any scenario has tasks.
+/// The number of pushes that may wait: more than any scenario has tasks.
 const QUEUED: usize = 1024;
 const REAP: Duration = Duration::from_secs(1);
 /// The least time between two notifications.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Where one caller's answer goes.
+/// Where a caller's answer is sent.
 pub(super) struct Asked(oneshot::Sender<bool>);
 
 impl Asked {
-    /// Asks, and waits until it is done.
+    /// Makes a request, and waits until it is done.
     pub(super) async fn wait(ask: impl FnOnce(Self)) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         ask(Self(answer));
@@ -35,7 +35,7 @@ impl Asked {
     }
 
     fn answer(self, done: bool) {
-        // Nobody is lost by it whose caller is gone.
+        // If the caller is gone, nobody misses the answer.
         let _ = self.0.send(done);
     }
 }
@@ -83,7 +83,7 @@ impl Crew {
             tasks: Mutex::default(),
         });
         crew.employ(Arc::clone(&crew).push_all(asked));
-        // One: of two, each carried half, at the same price, and less was drained.
+        // Only one: of two, each carried half, at the same price, and less was drained.
         crew.employ(Arc::clone(&crew).settle_all());
         crew.employ(Arc::clone(&crew).reap());
         crew.employ(Arc::clone(&crew).notify());
@@ -115,7 +115,7 @@ impl Crew {
 
     pub(super) fn push(&self, message: (MessageId, Bytes), asked: Asked) {
         if let Some(pushes) = &*lock(&self.pushes) {
-            // One that finds no room is lost, and its asker told so.
+            // A push that finds no room is dropped, and its caller gets an error.
             drop(pushes.try_send((message, asked)));
         }
     }
@@ -130,12 +130,12 @@ impl Crew {
         self.work.notify_one();
     }
 
-    /// To be taken before looking, so that nothing comes unseen between looking and waiting.
+    /// Call this before looking, so that nothing comes unseen between looking and waiting.
     pub(super) fn woken(&self) -> OwnedNotified {
         Arc::clone(&self.arrivals).notified_owned()
     }
 
-    /// Messages were pushed: tells pulls that wait here and elsewhere.
+    /// Called after messages were pushed: notifies waiting pulls, here and elsewhere.
     pub(super) fn pushed(&self) {
         self.arrived();
         self.outbox.notify_one();
@@ -156,7 +156,7 @@ impl Crew {
                 asked.answer(true);
             }
             self.pushed();
-            // Those just answered are about to ask again.
+            // The callers just answered are about to make their next requests.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Crew {
         }
     }
 
-    /// What is to be settled, and how many the puller wants once that is done.
+    /// Returns what is to be settled, and how many messages the puller wants after that.
     fn gather(&self) -> (Vec<Settle>, usize) {
         let mut state = lock(&self.state);
         let count = state.settles.len().min(GROUP);

@@ -1,4 +1,4 @@
-//! A message that this client holds, and what proves that it does.
+//! A message that this client holds, and the proof that it does.
 
 use anyqueue::Bytes;
 use uuid::Uuid;
@@ -11,7 +11,7 @@ pub(crate) struct RawDelivery {
     pub(super) _deliveries: i32,
 }
 
-/// What a delivery is settled with. Nothing extends leases here, so a row that is held stays where it is.
+/// What a delivery is settled with. Nothing extends leases here, so a held row stays where it is.
 #[derive(Clone, Copy)]
 pub(super) struct Proof {
     pub(super) place: Place,

@@ -1,5 +1,5 @@
-//! PostgreSQL by hand: one table with partial indexes, batches as arrays, single calls joined, settle and claim in one
-//! round trip.
+//! A hand-written client for PostgreSQL: one table with partial indexes, batches as arrays, single calls
+//! joined, settle and claim in one round trip.
 
 mod crew;
 mod delivery;
@@ -20,10 +20,10 @@ use self::table::Table;
 use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
 
-/// How often a waiting pull looks without being told.
+/// How often a waiting pull looks without a notification.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A handle; what single calls ask for is done by the tasks of its crew, many calls at once.
+/// A handle; the tasks of its crew carry out single calls, many at once.
 #[derive(Clone)]
 pub(crate) struct Postgres(Arc<Crew>);
 
@@ -62,7 +62,7 @@ impl Client for Postgres {
             if !claimed.is_empty() || left.is_zero() {
                 return Ok(claimed);
             }
-            // Whichever comes first, the next thing to do is to look.
+            // Whichever comes first, the next step is to look.
             let _ = tokio::time::timeout(left.min(LOOK), woken).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Where a row is: what the server calls a tid. The quickest way to it.
+//! Where a row is: what the server calls a tid, the quickest way to the row.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;

@@ -1,4 +1,4 @@
-//! The server that both sides use: a private one, started when it is first needed, gone with this program.
+//! The private server that both sides use, started when it is first needed and removed with this program.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,8 @@ use crate::client::Result;
 static SERVER: OnceCell<Server> = OnceCell::const_new();
 static SCHEMAS: AtomicU32 = AtomicU32::new(0);
 
-/// Memory and room for the log such as any server has that is used; all else, durability included, as it comes.
+/// The server has memory and room for its log, like any server in use; everything else, including durability,
+/// has its default.
 async fn server() -> Result<&'static Server> {
     let program = anyqueue_testkit::Postgres::new()
         .setting("shared_buffers", "1GB")
@@ -20,7 +21,8 @@ async fn server() -> Result<&'static Server> {
     Ok(SERVER.get_or_try_init(|| Server::start(program)).await?)
 }
 
-/// The URL of a schema that nobody has used. What was written before is flushed, so that no round pays for another.
+/// Returns the URL of an unused schema. What was written before is flushed, so that no round pays for
+/// another.
 pub(super) async fn new_schema() -> Result<String> {
     let server = server().await?;
     let schema = format!("bench_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed));

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::delivery::{Proof, RawDelivery};
 use crate::client::{LEASE, Result};
 
-/// What is ready, and what is leased, are in an index each. That of ids keeps room for the entries that claims add.
+/// Ready messages and leased ones have an index each. The index of ids keeps room for the entries that claims
+/// add.
 const SCHEMA: &str = "
     CREATE SCHEMA IF NOT EXISTS {schema};
     CREATE TABLE IF NOT EXISTS {schema}.message (
@@ -56,11 +57,11 @@ const EXCHANGE: &str = "WITH gone AS (
 const REAP: &str =
     "UPDATE message SET state = 0, token = NULL, until = NULL WHERE state = 1 AND until < now()";
 
-/// A connection with its statements, which are prepared when they are first used.
+/// A connection with its statements, which are prepared on first use.
 pub(super) struct Table(PgConnection);
 
 impl Table {
-    /// Plans are made once, and not from what the table happens to hold then.
+    /// Plans are made once, and do not depend on what the table happens to hold at that time.
     pub(super) async fn connect(url: &str) -> Result<Self> {
         let options = PgConnectOptions::from_str(base(url))?.disable_statement_logging().options([
             ("search_path", schema(url)),
@@ -105,13 +106,13 @@ impl Table {
         deliveries(query.fetch_all(&mut self.0).await?.iter(), token)
     }
 
-    /// Those that were held under their tokens, and are gone.
+    /// Removes messages that were held under their tokens, and returns their ids.
     pub(super) async fn settle(&mut self, proofs: &[Proof]) -> Result<Vec<Uuid>> {
         let rows = bind(sqlx::query(SETTLE), proofs).fetch_all(&mut self.0).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Settles, and stores a message for each that was held.
+    /// Settles, and stores a message for each one that was held.
     pub(super) async fn settle_then(
         &mut self,
         proofs: &[Proof],
@@ -153,7 +154,7 @@ impl Table {
         Ok(u64::try_from(count)?)
     }
 
-    /// Tells other processes, in a transaction that waits for no disk.
+    /// Notifies other processes, in a transaction that does not wait for a disk.
     pub(super) async fn notify(&mut self, url: &str) -> Result<()> {
         let notify = "SELECT pg_notify($1, ''), set_config('synchronous_commit', 'off', true)";
         sqlx::query(notify).bind(schema(url)).execute(&mut self.0).await?;
@@ -173,7 +174,7 @@ fn bind(query: Query, proofs: &[Proof]) -> Query {
     query.bind(places).bind(ids).bind(tokens)
 }
 
-/// In order: RETURNING promises none.
+/// Sorts the deliveries, because RETURNING promises no order.
 fn deliveries<'r>(rows: impl Iterator<Item = &'r PgRow>, token: Uuid) -> Result<Vec<RawDelivery>> {
     let mut sorted = Vec::new();
     for row in rows {
@@ -186,12 +187,12 @@ fn deliveries<'r>(rows: impl Iterator<Item = &'r PgRow>, token: Uuid) -> Result<
     Ok(sorted.into_iter().map(|(_, _, delivery)| delivery).collect())
 }
 
-/// The URL of the database.
+/// Returns the URL of the database.
 pub(super) fn base(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 
-/// The schema that the URL names; also the channel of its notifications.
+/// Returns the schema that the URL names, which is also the channel of its notifications.
 pub(super) fn schema(url: &str) -> &str {
     url.rsplit("schema=").next().unwrap_or("public")
 }

@@ -1,4 +1,4 @@
-//! The acknowledgements that let the server send more.
+//! The acknowledgements that allow the server to send more.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use lapin::options::BasicAckOptions;
 
 use crate::client::Result;
 
-/// What was settled on a channel, and what the server has been told of it.
+/// What was settled on a channel, and how much of it the server knows.
 pub(super) struct Acks {
     channel: Channel,
     book: Mutex<Book>,
@@ -17,11 +17,11 @@ pub(super) struct Acks {
 
 #[derive(Default)]
 struct Book {
-    /// The last message that came.
+    /// The number of the last message that arrived.
     last: u64,
-    /// All up to this one are settled.
+    /// All messages up to this number are settled.
     floor: u64,
-    /// Whether those after it are.
+    /// Whether the messages after it are settled.
     settled: VecDeque<bool>,
     told: u64,
     tell_after: u64,
@@ -36,24 +36,25 @@ impl Acks {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the server told once so many are settled. Returns up to which it has been told already.
+    /// Sets how many settled messages it takes before the server is told. Returns the number up to which it
+    /// has been told already.
     pub(super) fn tell_after(&self, many: usize) -> u64 {
         let mut book = self.book();
         book.tell_after = many as u64;
         book.told
     }
 
-    /// Up to which the server has been told.
+    /// Returns the number up to which the server has been told.
     pub(super) fn told(&self) -> u64 {
         self.book().told
     }
 
-    /// This one has come.
+    /// Notes that this message has arrived.
     pub(super) fn came(&self, number: u64) {
         self.book().last = number;
     }
 
-    /// Tells the server once enough in a row are settled, or all.
+    /// Tells the server once enough messages in a row are settled, or all.
     pub(super) fn settle(&self, numbers: &[u64]) -> Result<()> {
         if !self.channel.status().connected() {
             return Err("a lease was lost".into());
@@ -73,7 +74,7 @@ impl Acks {
         let untold = book.floor - book.told;
         if untold > 0 && (untold >= book.tell_after || book.floor == book.last) {
             book.told = book.floor;
-            // Under the lock: the server takes no number after a larger one.
+            // Under the lock, because the server accepts no number after a larger one.
             let told = self.channel.basic_ack(book.floor, BasicAckOptions { multiple: true }).now_or_never();
             told.transpose()?;
         }

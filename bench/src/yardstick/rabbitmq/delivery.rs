@@ -6,7 +6,7 @@ use anyqueue::{Bytes, MessageId};
 
 use super::acks::Acks;
 
-/// What begins each body: the message's id.
+/// The length of the message's id, which each body begins with.
 pub(super) const ID_BYTES: usize = 16;
 
 pub(crate) struct RawDelivery {

@@ -1,4 +1,4 @@
-//! A standing consumer, and what the server may send it.
+//! A standing consumer, and how much the server may send it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::acks::Acks;
 use super::delivery::{ID_BYTES, RawDelivery};
 use crate::client::Result;
 
-/// The server is told of many settlements at once: of a quarter of what it may send.
+/// Settlements are acknowledged together: a quarter (one in this many) of what the server may send.
 const SHARE: usize = 4;
 
 pub(super) struct Feed {
     channel: Channel,
     queue: String,
-    /// What the server may send beyond what is asked for.
+    /// How many messages the server may send beyond what is requested.
     ahead: usize,
     standing: Option<Standing>,
     acks: Arc<Acks>,
@@ -29,7 +29,7 @@ struct Standing {
     consumer: Consumer,
     prefetch: usize,
     come: usize,
-    /// What the server had been told of before.
+    /// How far the server had been told when this consumer began.
     told_before: u64,
 }
 
@@ -43,7 +43,8 @@ impl Feed {
         Arc::clone(&self.acks)
     }
 
-    /// A consumer that the server may send so many messages, or what it is let send ahead if that is more.
+    /// Starts a consumer to which the server may send `prefetch` messages, or as many as it may send ahead if
+    /// that is more.
     pub(super) async fn stand(&mut self, prefetch: usize) -> Result<()> {
         let prefetch = prefetch.max(self.ahead);
         if let Some(standing) = self.standing.take() {
@@ -58,7 +59,7 @@ impl Feed {
         Ok(())
     }
 
-    /// What the server may still send.
+    /// Returns how many messages the server may still send.
     fn open(&self) -> usize {
         self.standing.as_ref().map_or(0, |standing| {
             let told = usize::try_from(self.acks.told() - standing.told_before).unwrap_or(usize::MAX);
@@ -66,7 +67,7 @@ impl Feed {
         })
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(super) async fn next(&mut self) -> Result<RawDelivery> {
         let standing = self.standing.as_mut().ok_or("no consumer stands")?;
         let come = standing.consumer.next().await.ok_or("the consumer has ended")??;
@@ -78,8 +79,8 @@ impl Feed {
         Ok(RawDelivery { id, payload, number: come.delivery_tag, acks: self.acks() })
     }
 
-    /// Up to `max` messages; waits so long for the first. A consumer is not replaced before all came that it was let have: what
-    /// is on its way to it would be held by nobody.
+    /// Returns up to `max` messages; waits up to `wait` for the first one. A consumer is not replaced before
+    /// everything that it may get has arrived: nobody would hold what is on its way to it.
     pub(super) async fn take(&mut self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         if self.open() == 0 {
             self.stand(max).await?;

@@ -1,4 +1,5 @@
-//! RabbitMQ by hand: one channel that publishes with confirms, one with a standing consumer whose prefetch is the window.
+//! A hand-written client for RabbitMQ: one channel that publishes with confirms, one with a standing consumer
+//! whose prefetch is the window.
 
 mod acks;
 mod delivery;
@@ -24,18 +25,20 @@ use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
 
 const PERSISTENT: u8 = 2;
-/// As many as a quorum queue must be allowed to return a message to its front.
+/// A number of deliveries that is never reached: only with a limit may a quorum queue return a message to its
+/// front.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
-/// How long a call that does not want to wait is given for what is there already: the server sends it a moment later.
+/// How long a call that does not want to wait is given for what is already there: the server sends it a
+/// moment later.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// A way to use the server: both sides use the same.
+/// A way to use the server, the same for both sides.
 pub(crate) trait Mode: Clone + Send + Sync + 'static {
     const NAME: &'static str;
     /// Anyqueue's options.
     const OPTIONS: &'static str;
     const QUEUE_TYPE: &'static str;
-    /// Messages the server may send ahead of what is asked for; 0: none.
+    /// The number of messages that the server may send ahead of what is requested; 0: none.
     const PREFETCH: u16;
 }
 
@@ -45,10 +48,10 @@ pub(crate) struct Quorum;
 /// Strict pulls from a classic queue.
 #[derive(Clone)]
 pub(crate) struct Classic;
-/// Messages held ready, of a quorum queue.
+/// Messages of a quorum queue, held ready.
 #[derive(Clone)]
 pub(crate) struct Ahead;
-/// Messages held ready, of a classic queue.
+/// Messages of a classic queue, held ready.
 #[derive(Clone)]
 pub(crate) struct ClassicAhead;
 
@@ -88,7 +91,7 @@ struct Handle {
     publishing: Connection,
     consuming: Connection,
     publisher: Channel,
-    /// Asks how many messages are ready.
+    /// The channel that asks how many messages are ready.
     control: Channel,
     feed: Mutex<Feed>,
     acks: Arc<Acks>,
@@ -179,7 +182,7 @@ impl<M: Mode> Client for RabbitMq<M> {
     }
 
     async fn close(&self) -> Result<()> {
-        // All is settled: whether the server answers is of no interest.
+        // All is settled, so it does not matter whether the server answers.
         let _ = self.0.publishing.close(200, "done".into()).await;
         let _ = self.0.consuming.close(200, "done".into()).await;
         Ok(())

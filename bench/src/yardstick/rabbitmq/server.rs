@@ -1,4 +1,4 @@
-//! The server that both sides use: a private one, started when it is first needed, gone with this program.
+//! The private server that both sides use, started when it is first needed and removed with this program.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,31 +13,31 @@ static SERVER: OnceCell<Server> = OnceCell::const_new();
 static PLACES: AtomicU32 = AtomicU32::new(0);
 const PREFIX: &str = "?prefix=";
 
-/// The URL of a prefix that nobody has used.
+/// Returns the URL of an unused prefix.
 pub(super) async fn new_place(options: &str) -> Result<String> {
     let server = SERVER.get_or_try_init(|| Server::start(anyqueue_testkit::RabbitMq::new())).await?;
     let place = PLACES.fetch_add(1, Ordering::Relaxed);
-    // Queues are made anew for each round; a wait until they are old, once for each, is not what is measured.
+    // Each round creates its queues anew; waiting once for each until it is old is not what is measured.
     Ok(format!("{}{PREFIX}bench{place}{options}&queue_age=0s", server.url()))
 }
 
-/// The server's version, once it was started.
+/// Returns the server's version, once it has been started.
 pub(super) fn version() -> Option<String> {
     SERVER.get().map(|server| server.version().to_owned())
 }
 
-/// The server's address, and the prefix.
+/// Returns the server's address and the prefix.
 pub(super) fn parts(url: &str) -> Result<(&str, &str)> {
     let (plain, options) = url.split_once(PREFIX).ok_or("no prefix")?;
     Ok((plain, options.split('&').next().unwrap_or_default()))
 }
 
-/// The queue of the hand-written client.
+/// Returns the queue of the hand-written client.
 pub(super) fn by_hand(prefix: &str) -> String {
     format!("{prefix}:by-hand")
 }
 
-/// Removes the queues of both sides, so that no round works beside what another one left.
+/// Removes the queues of both sides, so that no round is affected by what another one left.
 pub(super) async fn clear(url: &str) -> Result<()> {
     let (plain, prefix) = parts(url)?;
     let conn = Connection::connect(plain, ConnectionProperties::default()).await?;

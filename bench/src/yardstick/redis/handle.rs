@@ -14,7 +14,7 @@ use crate::client::{LEASE, Result};
 
 pub(super) struct Handle {
     pub(super) connection: MultiplexedConnection,
-    /// Where whoever waits blocks; one at a time, as one hint is enough.
+    /// The connection on which waiting calls block; one at a time, since one hint is enough.
     pub(super) blocking: tokio::sync::Mutex<MultiplexedConnection>,
     pub(super) scripts: script::Hashes,
     pub(super) requests: mpsc::Sender<Request>,
@@ -43,7 +43,7 @@ impl Handle {
         }
     }
 
-    /// Removes what is held, and claims up to `max`.
+    /// Removes held messages, and claims up to `max`.
     pub(super) async fn cycle(
         &self,
         held: &[(MessageId, [u8; 16])],
@@ -52,7 +52,7 @@ impl Handle {
         let token = fastrand::u128(..).to_be_bytes();
         let mut cmd = call(&self.scripts.cycle);
         cmd.arg(max).arg(LEASE.as_millis().to_string()).arg(&token[..]);
-        // Those of one claim together; mostly there is one.
+        // Messages of one claim are removed together; usually there is only one claim.
         let mut held: Vec<_> = held.iter().enumerate().collect();
         held.sort_by_key(|(_, (_, token))| *token);
         for claim in held.chunk_by(|(_, (_, one)), (_, (_, other))| one == other) {
@@ -82,7 +82,8 @@ impl Handle {
         Ok((in_order, claimed))
     }
 
-    /// Removes what is held under one token or another, and stores a message for each that was.
+    /// Removes messages that are held under any of these tokens, and stores a message for each one that was
+    /// held.
     pub(super) async fn settle_then(
         &self,
         held: &[RawDelivery],
@@ -99,7 +100,7 @@ impl Handle {
         }
     }
 
-    /// Until a push says that it came to an empty queue, or this time is over.
+    /// Waits until a push reports that the queue was empty before, or this time is over.
     pub(super) async fn wait(&self, wait: Duration) -> Result<()> {
         let until = Instant::now() + wait;
         let mut blocking = self.blocking.lock().await;

@@ -1,4 +1,5 @@
-//! Redis by hand: one pipelined connection, one script per call, one record per claim; settling and claiming in one script.
+//! A hand-written client for Redis: one pipelined connection, one script per call, one record per claim;
+//! settling and claiming in one script.
 
 mod delivery;
 mod handle;
@@ -136,8 +137,9 @@ impl Yardstick for Redis {
         }
     }
 
-    /// A server of this place's own, so that no round works beside what another one left. The server does not rewrite its
-    /// append-only file meanwhile, which would take one of two processors for seconds, in whatever round that falls.
+    /// Starts this place's own server, so that no round is affected by what another one left. The server does
+    /// not rewrite its append-only file meanwhile: that would take one of two processors for seconds, in
+    /// whatever round it falls.
     async fn place(_scratch: &Path) -> Result<String> {
         let program = anyqueue_testkit::Redis::new().setting("auto-aof-rewrite-percentage", "0");
         let server = Server::start(program).await?;
@@ -151,7 +153,7 @@ impl Yardstick for Redis {
     }
 }
 
-/// No scenario has more places open at once.
+/// The largest number of places that a scenario has open at once.
 const PLACES: usize = 2;
 /// The servers of the last places.
 static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());

@@ -16,7 +16,8 @@ use crate::client::Result;
 /// How long an idle feeder blocks at a time.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What a cycle answered: the settlements with whether each was held, what was claimed, and how many were wanted.
+/// The answer of a cycle: the settlements with whether each was held, what was claimed, and how many were
+/// wanted.
 type Cycle = (Vec<Settle>, Vec<bool>, Vec<RawDelivery>, usize);
 
 pub(super) struct Pump {
@@ -32,7 +33,7 @@ impl Pump {
         Self { handle, requests, feeder: None, batch: Vec::new(), cycles: FuturesUnordered::new() }
     }
 
-    /// Runs until the client is gone. A failed call drops its answers, which fails their askers.
+    /// Runs until the client is gone. A failed call drops its answers, so that its callers get an error.
     pub(super) async fn run(mut self) -> Result<()> {
         loop {
             while self.batch.len() < GATHERED
@@ -48,12 +49,13 @@ impl Pump {
         }
     }
 
-    /// How much is worth claiming now.
+    /// Returns how many messages are worth claiming now.
     fn wanted(&self) -> usize {
         self.feeder.as_ref().filter(|feeder| !feeder.dry).map_or(0, Feeder::wanted)
     }
 
-    /// Waits for a request, the end of a cycle, or, with nothing else to do, for messages. Whether the client still lives.
+    /// Waits for a request, the end of a cycle, or, with nothing else to do, for messages. Returns whether
+    /// the client still lives.
     async fn step(&mut self) -> Result<bool> {
         let is_dry = self.feeder.as_ref().is_some_and(|feeder| feeder.dry);
         let waiting = self.handle.upgrade().filter(|_| is_dry && self.cycles.is_empty());

@@ -1,13 +1,13 @@
-//! What a client asks its pump for.
+//! What a client asks of its pump.
 
 use anyqueue::MessageId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::delivery::RawDelivery;
 
-/// Settlements that share a call.
+/// The number of settlements that share a call.
 pub(super) const GATHERED: usize = 1024;
-/// Cycles under way at once: while the server works on one, those work whom the other answered.
+/// Cycles under way at once: while the server works on one, the callers answered by the other one work.
 pub(super) const CYCLES: usize = 2;
 
 pub(super) enum Request {
@@ -15,7 +15,7 @@ pub(super) enum Request {
     Feed(Feeder),
 }
 
-/// A removal, and who waits for it.
+/// A removal, and the caller that waits for it.
 pub(super) struct Settle {
     pub(super) id: MessageId,
     pub(super) token: [u8; 16],
@@ -36,7 +36,8 @@ impl Feeder {
         Self { window, held: 0, dry: false, to }
     }
 
-    /// How much is worth claiming: what is free, unless that is little, and no more than one cycle's share.
+    /// Returns how many messages are worth claiming: what is free, unless that is little, and no more than
+    /// one cycle's share.
     pub(super) fn wanted(&self) -> usize {
         let free = (self.window - self.held).min(self.window.div_ceil(CYCLES));
         if free >= (self.window / 4).max(1) { free } else { 0 }

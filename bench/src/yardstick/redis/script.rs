@@ -5,10 +5,11 @@ use redis::aio::MultiplexedConnection;
 
 /// The hash of messages.
 pub(super) const MESSAGES: &str = "bench:m";
-/// The list on which whoever waits blocks.
+/// The list on which waiting calls block.
 pub(super) const EXTRA: &str = "bench:x";
 
-/// ids and payloads. Nothing is stored if an id is known. Levels would be one list each; the one that is used is enough.
+/// Takes ids and payloads. Nothing is stored if an id is known. Each level would be a list; the one that is
+/// used is enough.
 const PUSH: &str = "
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
@@ -20,8 +21,8 @@ if redis.call('RPUSH', 'bench:r0', unpack(ids)) == #ids and redis.call('EXISTS',
 end
 return #ids";
 
-/// How many, the lease in milliseconds, a token; then of each claim its token, how many of it are removed, and their ids. Answers a
-/// digit for each removal, and what was claimed.
+/// Takes how many to claim, the lease in milliseconds, a token; then for each claim its token, how many of it
+/// to remove, and their ids. Returns a digit for each removal, and what was claimed.
 const CYCLE: &str = "
 local answers, at = {}, 4
 while at < #ARGV do
@@ -72,7 +73,8 @@ redis.call('ZADD', 'bench:l', now + ARGV[2], ARGV[3])
 local counts = redis.call('EXISTS', 'bench:n') == 1 and redis.call('HMGET', 'bench:n', unpack(ids)) or {}
 return { answers, ids, redis.call('HMGET', 'bench:m', unpack(ids)), counts }";
 
-/// Of each a token, the id that is held, and the id and payload that follow. Answers how many were held.
+/// Takes for each a token, the id that is held, and the id and payload of the successor. Returns how many
+/// were held.
 const SETTLE_THEN: &str = "
 local tokens, gone, stored, ids = {}, {}, {}, {}
 for i = 1, #ARGV, 4 do
@@ -98,14 +100,14 @@ if redis.call('RPUSH', 'bench:r0', unpack(ids)) == #ids and redis.call('EXISTS',
 end
 return #gone";
 
-/// What the server calls them.
+/// The names by which the server knows the scripts.
 pub(super) struct Hashes {
     pub(super) push: String,
     pub(super) cycle: String,
     pub(super) settle_then: String,
 }
 
-/// Makes the server know them.
+/// Loads the scripts into the server.
 pub(super) async fn load(connection: &mut MultiplexedConnection) -> RedisResult<Hashes> {
     let mut load = redis::pipe();
     for script in [PUSH, CYCLE, SETTLE_THEN] {

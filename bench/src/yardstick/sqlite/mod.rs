@@ -1,4 +1,5 @@
-//! SQLite by hand: one thread owns the connection and joins whatever is asked at once into one transaction.
+//! A hand-written client for SQLite: one thread owns the connection and joins whatever is requested at the
+//! same time into one transaction.
 
 mod delivery;
 mod table;
@@ -49,7 +50,7 @@ impl Sqlite {
     }
 }
 
-/// Requests that may wait for the writer: more than any scenario has tasks.
+/// The number of requests that may wait for the writer: more than any scenario has tasks.
 const QUEUED: usize = 1024;
 
 impl Client for Sqlite {

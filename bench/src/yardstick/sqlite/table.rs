@@ -8,8 +8,9 @@ use rusqlite::{Connection, Statement, params};
 use super::delivery::RawDelivery;
 use crate::client::{LEASE, Result};
 
-/// `until` is 0 for what is ready and the lease's end in Unix milliseconds for what is held, so that one index serves
-/// the claim (`until = 0`, in order) and the search for ended leases (`until` between 1 and now).
+/// `until` is 0 for a ready message, and the lease's end in Unix milliseconds for a held one, so that one
+/// index serves the claim (`until = 0`, in order) and the search for ended leases (`until` between 1 and
+/// now).
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
@@ -69,7 +70,7 @@ impl<'c> Table<'c> {
         })
     }
 
-    /// A transaction that is not durable is still whole, and becomes durable with the next one that is.
+    /// A transaction that is not durable is still atomic, and becomes durable with the next one that is.
     pub(super) fn begin(&mut self, durable: bool) -> Result<()> {
         if durable != self.durable {
             // Not prepared beforehand: this pragma takes effect when it is compiled, not when it is run.
@@ -117,7 +118,7 @@ impl<'c> Table<'c> {
         Ok(claimed.into_iter().map(|(_, delivery)| delivery).collect())
     }
 
-    /// How many of these were still held under their tokens, and are gone now.
+    /// Returns how many of these were still held under their tokens, and are gone now.
     pub(super) fn settle(&mut self, rows: &[(i64, [u8; 16])]) -> Result<usize> {
         let mut settled = 0;
         for (place, token) in rows {
@@ -134,7 +135,7 @@ impl<'c> Table<'c> {
         Ok(u64::try_from(self.count.query_row([], |row| row.get::<_, i64>(0))?)?)
     }
 
-    /// Changes when another connection has committed.
+    /// Returns a number that changes when another connection has committed.
     pub(super) fn data_version(&mut self) -> Result<i64> {
         Ok(self.data_version.query_row([], |row| row.get(0))?)
     }

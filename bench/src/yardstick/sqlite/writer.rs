@@ -13,12 +13,12 @@ use crate::client::Result;
 
 /// How often a waiting pull looks for other processes' pushes.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often ended leases are looked for.
+/// How often it looks for ended leases.
 const REAP: Duration = Duration::from_secs(1);
-/// At most so many requests share a transaction.
+/// The maximum number of requests that share a transaction.
 const GROUP: usize = 1024;
-/// How long a transaction waits for requests of those whom the last one answered. Without it two groups form that
-/// take turns, each waiting for the other's flush.
+/// How long a transaction waits for requests of the callers that the last one answered. Without it, two
+/// groups form that take turns, each waiting for the other's flush.
 const GATHER: Duration = Duration::from_micros(300);
 
 /// A removal, and what is stored with it.
@@ -36,7 +36,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Whether an answer promises that power loss takes nothing back.
+    /// Returns whether the answer promises that a loss of power undoes nothing.
     fn must_last(&self) -> bool {
         matches!(self, Self::Push(..) | Self::Settle(..) | Self::SettleThen(..))
     }
@@ -97,7 +97,8 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Runs until every sender of requests is gone. A failed transaction drops its answers, which fails their askers.
+    /// Runs until every sender of requests is gone. A failed transaction drops its answers, so that its
+    /// callers get an error.
     pub(super) fn run(mut self) {
         while let Ok(group) = self.gather() {
             let look = self.must_look();
@@ -112,7 +113,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// The next requests to serve together; none when it is time to look around.
+    /// Returns the next requests to serve together; none when it is time to look around.
     fn gather(&mut self) -> Result<Vec<Request>> {
         let mut group = Vec::new();
         match self.first() {
@@ -141,7 +142,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Whether something may have become ready without a request.
+    /// Returns whether something may have become ready without a request.
     fn must_look(&mut self) -> bool {
         let waits = self.feeder.is_some() || !self.waiting.is_empty();
         waits && (self.changed_elsewhere() || Instant::now() >= self.next_reap)
@@ -154,7 +155,7 @@ impl<'c> Writer<'c> {
 
     fn transact(&mut self, group: Vec<Request>) -> Result<()> {
         let mut outcomes = Vec::with_capacity(group.len() + 1);
-        // A claim that power loss undoes is worth nothing anyway: whoever held it lost power too.
+        // A claim that a loss of power undoes is worth nothing anyway: its holder lost power too.
         self.table.begin(group.iter().any(Request::must_last))?;
         if Instant::now() >= self.next_reap {
             self.table.reap()?;
@@ -172,7 +173,8 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Pushes and settlements at once; pulls after them, so that they see what this very group has pushed.
+    /// Serves pushes and settlements at once, and pulls after them, so that pulls see what the same group has
+    /// pushed.
     fn serve(&mut self, request: Request, outcomes: &mut Vec<Outcome>) -> Result<()> {
         match request {
             Request::Push(rows, answer) => {
@@ -249,7 +251,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Returns what has waited long enough.
+    /// Returns pulls that have waited long enough.
     fn end_waits(&mut self) {
         let now = Instant::now();
         let (ended, waiting) = self.waiting.drain(..).partition(|pull: &Pull| pull.until <= now);

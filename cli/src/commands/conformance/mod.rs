@@ -1,4 +1,4 @@
-//! `anyqueue conformance`: the suite against a backend at a URL.
+//! `anyqueue conformance`: runs the suite against a backend at a URL.
 
 mod places;
 
@@ -75,7 +75,7 @@ impl Conformance {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let url = session.url(self.at.as_deref())?;
         let places = Places::at(url)?;
-        // A backend that cannot be reached would fail every case with the same words.
+        // Otherwise a backend that cannot be reached would fail every case with the same words.
         places.probe().await?;
         let bar = session.output.progress("cases", None);
         let report = run(Arc::new(places.counting(bar.clone())), &self.options()).await;
@@ -86,7 +86,7 @@ impl Conformance {
         write(self.junit.as_deref(), &report.to_junit())?;
         write(self.certificate.as_deref(), &report.to_markdown())?;
         if session.output.json {
-            // One line, as of all commands.
+            // One line, like the JSON of all commands.
             session.output.object(&serde_json::from_str::<serde_json::Value>(&report.to_json())?)?;
         } else {
             session.output.text(&report.to_string())?;

@@ -1,4 +1,4 @@
-//! A place for each case of the suite, on the user's backend.
+//! Gives each case of the suite a place on the user's backend.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::open::{self, Create};
 pub(crate) struct Places {
     backend: Backend,
     url: String,
-    /// How many places are done with.
+    /// Counts the places that are finished with.
     done: Option<ProgressBar>,
     #[cfg(feature = "memory")]
     memory: std::sync::Mutex<std::collections::HashMap<String, anyqueue_memory::MemoryQueue>>,
@@ -33,12 +33,12 @@ impl Places {
         })
     }
 
-    /// The same, counting each case that is done with its place.
+    /// The same places, counting each case that is finished with its place.
     pub(crate) fn counting(self, bar: ProgressBar) -> Self {
         Self { done: Some(bar), ..self }
     }
 
-    /// Whether the backend can be reached.
+    /// Checks whether the backend can be reached.
     pub(crate) async fn probe(&self) -> Result<(), Failure> {
         let probe = "anyqueue_probe";
         let opened = self.open(probe).await;
@@ -74,7 +74,7 @@ impl Harness for Places {
         Ok(storage)
     }
 
-    /// As the backend's own crate knows it.
+    /// The rule as the backend's own crate states it.
     fn rule(&self, need: Need) -> Option<&'static str> {
         match self.backend.name {
             #[cfg(feature = "sqs")]
@@ -86,7 +86,7 @@ impl Harness for Places {
         }
     }
 
-    /// What cannot be removed is left: the suite's verdict does not depend on it.
+    /// What cannot be removed stays: the suite's verdict does not depend on it.
     async fn remove(&self, namespace: &str) {
         let place = self.place(namespace);
         match self.backend.name {

@@ -1,4 +1,4 @@
-//! Schedules that are run beside something else.
+//! Runs schedules alongside other work.
 
 use anyqueue::CancellationToken;
 use anyqueue_control::cron::Scheduler;

@@ -42,7 +42,7 @@ pub(super) fn line(info: &ScheduleInfo) -> Value {
     line
 }
 
-/// A time that may come from outside, to the second.
+/// Formats a time, to the second; it may come from outside, and have any value.
 pub(super) fn utc(time: SystemTime) -> String {
     const LAST: u64 = 253_402_300_799; // the year 9999
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);

@@ -1,4 +1,4 @@
-//! `anyqueue cron`: what is pushed when.
+//! `anyqueue cron`: what is pushed, and when.
 
 mod beside;
 mod line;
@@ -67,7 +67,7 @@ struct Named {
 impl Cron {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let command = match self.command {
-            // Needs no queue.
+            // A preview needs no queue.
             Command::Preview(preview) => return or_read_enough(preview.run(session.output)),
             command => command,
         };

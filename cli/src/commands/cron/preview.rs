@@ -1,4 +1,4 @@
-//! `anyqueue cron preview`: when a spec comes, without any store.
+//! `anyqueue cron preview`: shows the times of a spec, without any store.
 
 use std::num::NonZeroU16;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! What can be asked of each backend, beyond what the storage traits offer.
+//! Questions that are specific to a backend, beyond what the storage traits offer.
 
 use anyqueue_backends::backend;
 
@@ -12,7 +12,7 @@ fn name(url: &str) -> &'static str {
     backend(url).map_or("", |backend| backend.name)
 }
 
-/// How much room is taken by what is no longer needed, and what keeps it from being freed.
+/// How much space is taken by data that is no longer needed, and what keeps it from being freed.
 #[cfg_attr(
     not(any(feature = "postgres", feature = "sqlite")),
     allow(clippy::unused_async, reason = "as with the features")
@@ -96,7 +96,7 @@ fn pages(report: &anyqueue_sqlite::FileReport) -> String {
     )
 }
 
-/// What a passed health check has shown of this user's rights.
+/// What a passed health check has shown about this user's rights.
 pub(super) fn rights(url: &str) -> Finding {
     match name(url) {
         "memory" => Finding::ok(RIGHTS, "none are needed"),
@@ -133,7 +133,8 @@ pub(super) fn durability_source(url: &str) -> &'static str {
     }
 }
 
-/// How long this client assumes that the server lets a message be held, where the server does not tell and an option of the URL does.
+/// How long this client assumes that the server lets a message be held, if the server does not tell and an
+/// option of the URL does.
 pub(super) fn assumed_consumer_timeout(url: &str) -> Option<String> {
     let option = backend(url)?.options.iter().find(|option| option.name == "consumer_timeout")?;
     let set = anyqueue::adapter::StorageUrl::parse(url).ok()?.duration(option.name).ok()?;

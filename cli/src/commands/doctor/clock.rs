@@ -13,16 +13,16 @@ const USUAL_SKEW: Duration = Duration::from_secs(1);
 
 /// The two clocks to compare.
 pub(super) struct Clocks {
-    /// The server's, if it tells.
+    /// The server's clock, if it tells.
     pub(super) server: Option<SystemTime>,
-    /// This machine's, from before the question to after the reply.
+    /// This machine's clock, from before the question until after the reply.
     pub(super) asked: RangeInclusive<SystemTime>,
-    /// Who shares the messages: a backend of one machine goes by its clock.
+    /// Who shares the messages: a backend on a single machine uses that machine's clock.
     pub(super) reach: Reach,
 }
 
 impl Clocks {
-    /// How they differ. A limit that cannot be measured fails.
+    /// Compares the clocks. If there is a limit and it cannot be measured, the check fails.
     pub(super) fn judge(&self, most: Option<Duration>) -> (Verdict, String) {
         match self.server {
             Some(server) => self.compare(server, most),
@@ -62,7 +62,7 @@ mod tests {
 
     const ASKED_FOR: Duration = Duration::from_millis(50);
 
-    /// The server's clock, so much after the end of the question.
+    /// Judges a server's clock that is this many milliseconds after the end of the question.
     fn judged(after: i64, most: Option<u64>) -> (Verdict, String) {
         let begin = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let (end, off) = (begin + ASKED_FOR, Duration::from_millis(after.unsigned_abs()));
@@ -71,7 +71,7 @@ mod tests {
         clocks.judge(most.map(Duration::from_millis))
     }
 
-    /// The verdict on a clock that the server does not tell.
+    /// The verdict if the server does not tell its clock.
     fn unknown(reach: Reach, most: Option<Duration>) -> Verdict {
         let now = SystemTime::now();
         Clocks { server: None, asked: now..=now, reach }.judge(most).0

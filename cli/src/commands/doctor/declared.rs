@@ -1,4 +1,5 @@
-//! What a backend declares: what it survives, how long a message can be held, how long it may wait, and what counts against it.
+//! What a backend declares: which events messages survive, how long they can be held, how long they may wait,
+//! and what counts as a delivery.
 
 use anyqueue::adapter::{Capabilities, DeliveryCount, DurabilityLevel};
 
@@ -29,8 +30,8 @@ const KEEPS_NO_ENDS: &str = "the backend keeps nothing of tasks that have ended"
 const RELEASES_COUNT: &str = "what other processes release counts as a delivery, also what `pull --settle waiting` does: a message \
      that is released often becomes a dead letter, though no handler failed";
 
-/// Whether releases by other processes use up a message's deliveries: the server counts them, and a message cannot carry that they
-/// were releases.
+/// Whether releases by other processes use up a message's deliveries: they do if the server counts them, and
+/// the message cannot carry a note that they were releases.
 fn releases_count(capabilities: &Capabilities) -> bool {
     let can_note = capabilities.postpone_headers && capabilities.postpone_delay.is_some();
     capabilities.delivery_count == DeliveryCount::Deliveries && !can_note
@@ -51,7 +52,7 @@ fn survived(level: DurabilityLevel) -> (Verdict, &'static str) {
 }
 
 fn held(capabilities: &Capabilities, url: &str) -> (Verdict, String) {
-    // What is declared then rests on the URL alone.
+    // In this case what is declared rests on the URL alone.
     if let Some(assumption) = backend::assumed_consumer_timeout(url) {
         return (Verdict::Unknown, assumption);
     }
@@ -70,7 +71,8 @@ mod tests {
 
     use super::*;
 
-    /// What is said of deliveries where the server counts them so, and headers can be replaced or not.
+    /// What is reported about deliveries if the server counts them in this way, and headers can be replaced
+    /// or not.
     fn said(delivery_count: DeliveryCount, postpone_headers: bool) -> Option<String> {
         let declared = anyqueue_memory::MemoryQueue::new().capabilities().clone();
         let mut findings = Findings::default();

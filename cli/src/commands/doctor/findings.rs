@@ -8,7 +8,7 @@ use crate::failure::with_causes;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     Ok,
-    /// The backend does not tell, or no client can know: good to know, and no reason to stop.
+    /// The backend does not tell, or no client can know: useful information, and no reason to stop.
     Unknown,
     Warning,
     Failed,
@@ -53,7 +53,7 @@ impl Findings {
         self.0.extend(findings);
     }
 
-    /// The value, if the call succeeded; otherwise this check has failed.
+    /// Returns the value if the call succeeded; otherwise records that this check has failed.
     pub(super) fn need<T>(&mut self, check: &'static str, result: anyqueue::Result<T>) -> Option<T> {
         result.map_err(|error| self.0.push(Finding::failed(check, &error))).ok()
     }

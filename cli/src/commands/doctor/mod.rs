@@ -1,4 +1,5 @@
-//! `anyqueue doctor`: whether a backend can be relied on, with an exit code that can stop a deployment.
+//! `anyqueue doctor`: checks whether a backend can be relied on, with an exit code that can stop a
+//! deployment.
 
 mod backend;
 mod clock;
@@ -105,7 +106,7 @@ impl Doctor {
             Ok(storage) => {
                 let queue = Queue::new(storage)?;
                 self.examine(&queue, url, &mut findings).await?;
-                // What keeps it from closing was found above.
+                // Anything that keeps it from closing was found above.
                 let _ = queue.close().await;
             }
         }
@@ -138,7 +139,7 @@ impl Doctor {
         self.limits(queue, findings).await
     }
 
-    /// What the server says when it is asked: its version, what it lets this user do, its clock.
+    /// Records what the server answers: its version, this user's rights, its clock.
     async fn health(&self, queue: &Queue, url: &str, findings: &mut Findings) {
         let (begin, asked_at) = (Instant::now(), SystemTime::now());
         let health = match queue.check().await {

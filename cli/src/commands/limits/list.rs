@@ -134,7 +134,7 @@ fn key_row(key: &KeyInfo) -> [String; 3] {
     [preview(key.value.as_bytes(), 60), key.held.to_string(), key.wanted.to_string()]
 }
 
-/// A rate as people write it.
+/// A rate in the form in which people write it.
 fn per(rate: Rate) -> String {
     let (count, unit) = match rate.per_second {
         rate if rate >= 1.0 => (rate, "s"),
@@ -142,6 +142,6 @@ fn per(rate: Rate) -> String {
         rate if rate * 3600.0 >= 1.0 => (rate * 3600.0, "h"),
         rate => (rate * 86_400.0, "d"),
     };
-    // Without what division has left behind.
+    // Drops the rounding error of the division.
     format!("{}/{unit}", (count * 1000.0).round() / 1000.0)
 }

@@ -1,4 +1,4 @@
-//! `anyqueue limits`: how many at once, and how fast, in all workers together.
+//! `anyqueue limits`: how many tasks run at once, and how fast they start, in all workers together.
 
 mod list;
 mod none;
@@ -57,7 +57,7 @@ struct Named {
 
 impl Limits {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        // As a push would: a limit can be set before there is anything to limit.
+        // As for a push: a limit can be set before there is anything to limit.
         let create = if matches!(self.command, Command::Put(_)) { Create::AsUrlSays } else { Create::Never };
         let queue = session.queue(create).await?;
         let control = self.control.open(&queue, create).await?;

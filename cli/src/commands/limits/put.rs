@@ -83,7 +83,7 @@ impl Put {
     }
 }
 
-/// Parses `10/s`.
+/// Parses a rate, such as `10/s`.
 fn per_second(text: &str) -> Result<f64, String> {
     let how = "write it as 10/s, 600/m, 5/h or 1/d";
     let (count, unit) = text.split_once('/').ok_or(how)?;

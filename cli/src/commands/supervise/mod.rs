@@ -1,4 +1,5 @@
-//! `anyqueue work --processes`: several workers, each a process of its own, and when a worker is to be replaced.
+//! `anyqueue work --processes`: runs several workers, each in a process of its own, and decides when a worker
+//! is to be replaced.
 
 #[cfg(unix)]
 mod processes;
@@ -15,9 +16,10 @@ use super::control::ControlArgs;
 use crate::failure::Result;
 use crate::session::SUPERVISED_VARIABLE;
 
-/// How much longer than the worker's own times its end may take: calls, and what it releases.
+/// How much longer a worker may take to end than its own time limits allow: for calls, and for what it
+/// releases.
 const SPARE: Duration = Duration::from_secs(30);
-/// How many beats must be missing before a worker is taken for dead, and its permits are free.
+/// How many heartbeats must be missing before a worker is taken for dead and its permits are free.
 const BEATS: u32 = 3;
 
 /// Several processes, and when each is replaced.
@@ -37,28 +39,28 @@ pub(crate) struct SuperviseArgs {
     beat_every: Option<Duration>,
 }
 
-/// What the supervisor knows of its workers.
+/// What the supervisor knows about its workers.
 pub(crate) struct Plan<'a> {
-    /// What they are called, before the number.
+    /// Their common name, before the number.
     pub(crate) name: Option<String>,
     /// Where they register, if they do.
     pub(crate) control: Option<&'a ControlArgs>,
-    /// How long they may take to end, by what they were told.
+    /// How long they may take to end, according to their options.
     pub(crate) end: Duration,
 }
 
-/// What this process is called, if it was started by a supervisor.
+/// The name of this process, if a supervisor started it.
 fn supervised_as() -> Option<String> {
     std::env::var(SUPERVISED_VARIABLE).ok()
 }
 
 impl SuperviseArgs {
-    /// How many processes this one is to start.
+    /// How many processes this one is to start; `None` if it is not to supervise.
     pub(super) fn to_start(&self) -> Option<NonZeroUsize> {
         self.processes.filter(|_| supervised_as().is_none())
     }
 
-    /// With the worker's limits, and the name that its supervisor gave it.
+    /// Applies the worker's limits, and the name that its supervisor gave it.
     pub(super) fn apply(&self, mut builder: WorkerBuilder, name: Option<String>) -> WorkerBuilder {
         if let Some(tasks) = self.max_tasks {
             builder = builder.max_tasks(tasks);
@@ -89,7 +91,8 @@ impl SuperviseArgs {
     }
 }
 
-/// Whether whoever started the worker is to start it anew. A supervised one that was neither stopped nor found its queues empty was ended by somebody else.
+/// Whether whoever started the worker is to start it again. A supervised worker that ended without being
+/// stopped, and not because its queues were empty, was ended by somebody else, and is replaced too.
 pub(super) fn is_to_be_replaced(summary: &Summary, ended: Ended, once: bool) -> bool {
     let was_ended_by_others = supervised_as().is_some() && !once && ended != Ended::Stopped;
     summary.reached.is_some() || ended == Ended::Recycled || was_ended_by_others
@@ -130,7 +133,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 #[cfg(not(unix))]
 impl SuperviseArgs {
-    /// Refused: there are no signals to end processes in order.
+    /// Refused on this platform: it has no signals to end processes in order.
     pub(crate) async fn supervise(self, _: NonZeroUsize, _: Plan<'_>, _: &crate::session::Session) -> Result {
         Err(crate::failure::Failure::Usage(
             "--processes needs Unix: start several workers yourself".to_owned(),

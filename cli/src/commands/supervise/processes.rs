@@ -16,11 +16,11 @@ use crate::output::Output;
 use crate::session::{SUPERVISED_VARIABLE, Session};
 use crate::signals::hangup;
 
-// What the help says.
+// The help names this number.
 const _: () = assert!(RECYCLE_EXIT_CODE == 6);
 
 impl SuperviseArgs {
-    /// Starts the workers, and keeps them running until a signal comes, or all are done.
+    /// Starts the workers, and keeps them running until a signal comes or all of them are done.
     pub(crate) async fn supervise(
         self,
         processes: NonZeroUsize,
@@ -68,7 +68,7 @@ impl SuperviseArgs {
     }
 }
 
-/// This command again, for one worker.
+/// Builds the command line that starts this command again, for one worker.
 fn command() -> Result<impl Fn(&str) -> Command + Send + Sync + 'static> {
     let program = std::env::current_exe()?;
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();

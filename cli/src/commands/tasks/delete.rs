@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::session::queue_name;
 
-/// Even a deletion without a limit ends after this many.
+/// Even a deletion without a limit stops after this many.
 const DELETED_AT_MOST: u64 = 100_000_000;
 
 /// Deletes what is kept of tasks that have ended

@@ -1,4 +1,4 @@
-//! Which tasks are meant.
+//! The filter that selects tasks.
 
 use std::time::SystemTime;
 
@@ -40,7 +40,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// As the library takes it. Says so if it makes the backend read what does not match.
+    /// Builds the library's filter. Notes if it makes the backend read tasks that do not match.
     pub(super) fn build(&self, output: Output) -> TaskFilter {
         let mut filter = TaskFilter::new();
         for state in &self.state {
@@ -62,7 +62,7 @@ impl Filter {
         filter
     }
 
-    /// A state of tasks that have not ended, if one is named.
+    /// The first named state of tasks that have not ended, if there is one.
     pub(super) fn live_state(&self) -> Option<TaskState> {
         self.state.iter().copied().find(|state| state.ended().is_none())
     }

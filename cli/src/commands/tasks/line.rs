@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::line::Line;
 
-/// What is known of a task. What is unknown, or does not apply, is left out.
+/// What is known of a task. Fields that are unknown, or do not apply, are left out.
 #[derive(Serialize)]
 pub(super) struct TaskLine {
     queue: String,
@@ -43,25 +43,25 @@ pub(super) struct TaskLine {
     ran_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The failed attempts, as the worker noted them; text, if that is no JSON.
+    /// The failed attempts as the worker recorded them; text, if that is no JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Value>,
-    /// What its handler noted.
+    /// The log that the handler wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
     /// The result, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<String>,
-    /// The result otherwise.
+    /// The result in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     result_base64: Option<String>,
-    /// As `peek` writes it.
+    /// The message in the form that `peek` writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<Line>,
 }
 
 impl TaskLine {
-    /// All but its message.
+    /// Describes a task, without its message.
     pub(super) fn of(task: &Task) -> Self {
         let text = |text: &Option<std::sync::Arc<str>>| text.as_deref().map(str::to_owned);
         let bytes = task.result.as_deref();
@@ -94,16 +94,16 @@ impl TaskLine {
         }
     }
 
-    /// With its message, while that is there.
+    /// Adds the task's message, if it still exists.
     pub(super) fn with_message(mut self, task: &Task) -> Self {
         self.message = task.message.as_ref().map(Line::of);
         self
     }
 }
 
-/// A time that no calendar has is shown as the last that it has.
+/// Formats a time. One that no calendar contains is shown as the last possible time.
 pub(super) fn moment(time: SystemTime) -> String {
-    // The year 9999: humantime panics beyond.
+    // The year 9999: humantime panics beyond it.
     const LAST: Duration = Duration::from_secs(253_402_300_799);
     humantime::format_rfc3339_millis(time.clamp(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + LAST))
         .to_string()

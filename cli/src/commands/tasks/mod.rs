@@ -1,4 +1,4 @@
-//! `anyqueue tasks`: what becomes of tasks, and what became of them.
+//! `anyqueue tasks`: the states, results and ends of tasks.
 
 mod count;
 mod delete;

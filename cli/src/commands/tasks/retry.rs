@@ -44,7 +44,7 @@ pub(crate) struct Retry {
     yes: bool,
 }
 
-/// What became of one task.
+/// What happened to one task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     PutBack,
@@ -81,7 +81,7 @@ impl Retry {
         if all || self.ids.is_empty() { Ok(()) } else { Err(Failure::Wrong) }
     }
 
-    /// Those with the ids, as far as they are known.
+    /// Returns the tasks with the given ids, if they are known.
     async fn named(&self, queue: &Queue) -> Result<Vec<Task>> {
         let mut tasks = Vec::new();
         let mut seen = HashSet::new();
@@ -91,7 +91,7 @@ impl Retry {
         Ok(tasks)
     }
 
-    /// Those that the filter finds and that can run again.
+    /// Returns the tasks that the filter finds and that can run again.
     async fn found(&self, queue: &Queue, output: Output) -> Result<Vec<Task>> {
         let mut found = queue.tasks(&self.queue, self.filter.build(output))?;
         let mut tasks = Vec::new();

@@ -36,7 +36,7 @@ impl Show {
     }
 }
 
-/// Writes all that is known of a task, or its result alone.
+/// Writes all that is known of a task, or just its result.
 pub(super) fn print(task: &Task, raw: bool, output: Output) -> Result {
     if raw {
         return output.exact(task.result.as_deref().ok_or(Failure::Nothing)?);
@@ -90,7 +90,7 @@ fn facts(task: &Task) -> Table {
     table
 }
 
-/// The failed attempts, each with a name; as they stand if a worker of ours has not written them.
+/// The failed attempts, each with a name; the text as it is, if no worker of this library wrote it.
 fn errors(task: &Task) -> Vec<(String, String)> {
     let Some(errors) = task.errors.as_deref() else { return Vec::new() };
     let Ok(attempts) = serde_json::from_str::<Vec<Attempt>>(errors) else {

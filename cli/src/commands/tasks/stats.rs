@@ -56,12 +56,12 @@ impl By {
     }
 }
 
-/// The tasks that ended in a step of time, or in all of it.
+/// The tasks that ended in one step of time, or in all steps.
 #[derive(Clone, Debug, Default)]
 struct Sum {
-    /// In the order of [`EndState::ALL`].
+    /// The counts, in the order of [`EndState::ALL`].
     states: [u64; EndState::ALL.len()],
-    /// Of all that were not cancelled.
+    /// The times of all tasks that were not cancelled.
     ran: Histogram,
     waited: Histogram,
 }
@@ -85,7 +85,7 @@ impl Sum {
             .map_or(0, |(_, count)| count)
     }
 
-    /// The part that failed of what was not cancelled; `None` of nothing.
+    /// The share of failures among the tasks that were not cancelled; `None` if there are none.
     #[allow(clippy::cast_precision_loss, reason = "a part of a hundred needs no more")]
     fn failure_rate(&self) -> Option<f64> {
         let failed = self.of(EndState::Failed) + self.of(EndState::TimedOut);
@@ -122,13 +122,14 @@ impl Sum {
 /// The states in the order of the table.
 const SHOWN: [EndState; 4] = [EndState::Succeeded, EndState::Failed, EndState::TimedOut, EndState::Cancelled];
 
-/// A step, or all, as JSON. What is unknown is left out: of no tasks, or in the last bucket, which has no bound.
+/// A step, or the total, as JSON. Unknown bounds are left out: there were no tasks, or the time is in the
+/// last bucket, which has no bound.
 #[derive(Serialize)]
 struct StatsLine {
     queue: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
-    /// When the step begins.
+    /// The time at which the step begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<String>,
     /// Whether this is the sum of the others.
@@ -153,7 +154,7 @@ fn micros(times: &Histogram, percent: u8) -> Option<u64> {
     times.below(percent).map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A bound for people, in one unit. It is a bound: what is rounded is rounded up.
+/// A bound for people, in one unit. It is a bound, so it is rounded up.
 fn below(times: &Histogram, percent: u8) -> String {
     let Some(time) = times.below(percent) else {
         return if times.count() == 0 { "-".to_owned() } else { "over 3 days".to_owned() };
@@ -168,7 +169,7 @@ fn below(times: &Histogram, percent: u8) -> String {
     }
 }
 
-/// The sum of each step in which any task ended, and that of all.
+/// Returns the sum of each step in which any task ended, and the total.
 fn sums(rows: &[SeriesRow]) -> (Vec<(SystemTime, Sum)>, Sum) {
     let (mut steps, mut total): (Vec<(SystemTime, Sum)>, _) = (Vec::new(), Sum::default());
     for row in rows {
@@ -206,7 +207,7 @@ impl Stats {
             "wait p95",
         ]);
         for (at, sum) in &steps {
-            // To the minute: a step begins at a whole one.
+            // To the minute: a step begins at a whole minute.
             let at: String = line::moment(*at).chars().take("1970-01-01T00:00".len()).collect();
             table.row(sum.cells(format!("{}Z", at.replace('T', " "))));
         }

@@ -1,4 +1,4 @@
-//! Doing something again and again.
+//! Repeats a command.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Does it once, or until it is enough.
+    /// Runs it once, or repeats it until there were enough rounds.
     pub(super) async fn repeat(&self, output: Output, mut once: impl AsyncFnMut() -> Result) -> Result {
         let Some(pause) = self.watch else { return once().await };
         let mut rounds = 0;

@@ -1,4 +1,4 @@
-//! What became of the messages of a move.
+//! What happened to the messages of a move.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -10,16 +10,16 @@ use super::route::Route;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, count};
 
-/// The account of one queue. Each message that was seen is in exactly one of `moved`, `already_there`, `refused`, `released`, `unknown` and
-/// `in_both`.
+/// The account of one queue. Each message that was seen is in exactly one of `moved`, `already_there`,
+/// `refused`, `released`, `unknown` and `in_both`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Account {
     queue: String,
     dead_letters: bool,
-    /// Copied, and removed from the source.
+    /// Copied to the target, and removed from the source.
     pub(crate) moved: u64,
-    /// Of these, delivered before by the source, perhaps to a move that was killed after it had copied them: if they were processed at the
-    /// target since, they are there twice.
+    /// How many of these the source had delivered before, perhaps to a move that was killed after it had
+    /// copied them: if they have been processed at the target since, they are there twice.
     pub(crate) delivered_before: u64,
     /// Already at the target, and removed from the source.
     pub(crate) already_there: u64,
@@ -27,19 +27,21 @@ pub(crate) struct Account {
     pub(crate) refused: u64,
     /// Not copied, and released to the source.
     pub(crate) released: u64,
-    /// Left at the source, and perhaps copied: the target did not reply. Where ids are unique, the next run finds out.
+    /// Left at the source, and perhaps copied: the target did not reply. Where ids are unique, the next run
+    /// finds out.
     pub(crate) unknown: u64,
-    /// Copied, but as far as is known not removed from the source: a consumer took it there meanwhile, or the source did not reply.
-    /// It may be processed twice.
+    /// Copied, but, as far as is known, not removed from the source: a consumer took the message there
+    /// meanwhile, or the source did not reply. It may be processed twice.
     pub(crate) in_both: u64,
-    /// What is left at the source, as far as it counts.
+    /// What is left at the source, if it counts that.
     left: Left,
-    /// The refused ones: a delayed one is tried more than once.
+    /// The refused messages: a delayed one is tried more than once.
     #[serde(skip)]
     refusals: HashSet<MessageId>,
 }
 
-/// Refused messages are remembered and held, so that they are not pulled again; beyond this many, the move ends.
+/// Refused messages are remembered and held, so that they are not pulled again; beyond this many, the move
+/// ends.
 const MOST_REFUSED: usize = 2000;
 /// How many refusals are reported one by one.
 const SHOWN_REFUSALS: usize = 10;
@@ -80,7 +82,7 @@ impl Account {
         }
     }
 
-    /// An error if so many were refused that continuing makes no sense.
+    /// Returns an error if so many messages were refused that continuing makes no sense.
     pub(crate) fn not_too_many_refusals(&self) -> Result {
         if self.refusals.len() < MOST_REFUSED {
             return Ok(());
@@ -89,7 +91,7 @@ impl Account {
         Err(Failure::Failed(text))
     }
 
-    /// Counts what is left at the source. If that fails, the move has not.
+    /// Counts what is left at the source. If counting fails, the move has not failed.
     pub(crate) async fn count_left(&mut self, source: &Queue, route: &Route) {
         let Ok(counts) = source.counts(&route.from).await else { return };
         self.left = if self.dead_letters {
@@ -104,7 +106,7 @@ impl Account {
         };
     }
 
-    /// Whether nothing is left, as far as the source can tell; counts that may be old do not matter.
+    /// Whether nothing is left, according to the source; counts that may be old are ignored.
     pub(crate) fn is_complete(&self, source: &Queue) -> bool {
         let left = [self.left.ready, self.left.delayed, self.left.leased, self.left.disabled]
             .into_iter()

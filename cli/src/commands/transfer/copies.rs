@@ -15,7 +15,7 @@ pub(crate) enum Without {
     Ttl,
 }
 
-/// The message for the target: with what is left of its time to live, and without its delay, which is over.
+/// The message for the target: with the rest of its time to live, and without its delay, which is over.
 pub(super) fn copy(message: &MessageData, age: Duration, without: &[Without]) -> MessageData {
     let mut options = message.options().clone();
     options.delay = None;
@@ -43,8 +43,8 @@ pub(super) fn live(copy: MessageData) -> MessageData {
     copy.with_headers(headers)
 }
 
-/// The headers without counts of attempts from before a redrive. The worker recognises those by the time of the redrive, which the copy
-/// does not have.
+/// The headers without counts of attempts from before a redrive. The worker recognises those by the time of
+/// the redrive, which the copy lacks.
 fn fresh(mut headers: Headers) -> Headers {
     let redriven = headers.remove(worker_header::REDRIVEN);
     if redriven.as_ref() != headers.get(header::REDRIVEN_AT) {
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(attempts(Some("later"), Some("earlier")), None);
         assert_eq!(attempts(Some("later"), Some("later")).as_deref(), Some("3"));
         assert_eq!(attempts(None, None).as_deref(), Some("3"));
-        // Left over from an earlier move: nothing shows any more when it was redriven.
+        // Left over from an earlier move: nothing shows any more when the message was redriven.
         let again =
             live(message().with_header(header::REDRIVEN_AT, "t").with_header(worker_header::REDRIVEN, "t"));
         assert!(!again.headers().contains_key(worker_header::REDRIVEN));

@@ -1,4 +1,5 @@
-//! Delayed messages cannot be pulled, so they are copied with what is left of their delay, then deleted.
+//! Moves delayed messages: they cannot be pulled, so they are copied with the rest of their delay, then
+//! deleted.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::failure::Result;
 const SOON: Duration = Duration::from_secs(2);
 
 impl Transfer<'_> {
-    /// Moves delayed messages, where the source can be browsed and can delete by id.
+    /// Moves delayed messages, if the source can be browsed and can delete by id.
     pub(super) async fn run_delayed(&self, route: &Route, account: &mut Account) -> Result {
         let can = self.source.capabilities().inspect;
         if route.from.is_dead_letters() || !can.browse || !can.delete {
@@ -63,8 +64,9 @@ impl Transfer<'_> {
         end
     }
 
-    /// Deletes from the source what is at the target. A message that is gone may have become due and been taken, or another run of this
-    /// move may have deleted it: its copy stays, as it can be the only one left.
+    /// Deletes from the source what is at the target. A message that is gone may have become due and been
+    /// taken, or another run of this move may have deleted it: its copy stays, as it may be the only one
+    /// left.
     async fn delete(&self, route: &Route, there: &[(MessageId, bool)], account: &mut Account) -> Result {
         let ids: Vec<_> = there.iter().map(|(id, _)| *id).collect();
         let results = self.source.delete(&route.from, &ids).await;
@@ -85,7 +87,7 @@ impl Transfer<'_> {
     }
 }
 
-/// How long until it is due; zero if it is not delayed, or that is unknown.
+/// How long until the message is due; zero if it is not delayed, or if that is unknown.
 fn due(browsed: &Browsed) -> Duration {
     let due_in = browsed.due_in.filter(|_| browsed.state == MessageState::Delayed);
     due_in.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `anyqueue move`: a queue from one backend to another.
+//! `anyqueue move`: moves queues from one backend to another.
 
 mod account;
 mod copies;
@@ -169,7 +169,8 @@ fn same_place() -> Failure {
     Failure::Usage(text.to_owned())
 }
 
-/// Opens the source. A move only changes the place: it kills no message for too many deliveries, and removes none that has expired.
+/// Opens the source. A move only changes the place: it kills no message for too many deliveries, and removes
+/// none that has expired.
 async fn source(url: &str) -> Result<Queue> {
     let storage = open::storage(url, Create::Never).await?;
     let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);

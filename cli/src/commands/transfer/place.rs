@@ -1,4 +1,4 @@
-//! Whether two URLs lead to the same place.
+//! Finds out whether two URLs lead to the same place.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 use crate::commands::peek::find;
 use crate::failure::{Failure, Result};
 
-/// The queue for the probe. Nobody consumes it.
+/// The queue for the probe. Nobody consumes from it.
 pub(crate) const PROBE: &str = "anyqueue-move";
-/// How long the probe may take to arrive, where the source cannot be browsed.
+/// How long the probe may take to arrive, if the source cannot be browsed.
 const ARRIVAL: Duration = Duration::from_secs(3);
-/// The probe of a killed move is gone after this.
+/// How long the probe of a killed move stays.
 const TIME_TO_LIVE: Duration = Duration::from_mins(1);
-/// How many probes of other moves are looked through.
+/// The most probes of other moves that are examined.
 const OTHERS: usize = 10;
 
-/// Whether a message stored at the target appears at the source. A move within one place would find each message already at the target,
-/// and remove it. The URLs do not show it: a place can have several.
+/// Whether a message stored at the target appears at the source. A move within one place would find each
+/// message already at the target, and remove it. The URLs do not show this: one place can have several.
 pub(super) async fn is_one_place(source: &Queue, target: &Queue) -> Result<bool> {
     if source.storage().name() != target.storage().name() {
         return Ok(false);
@@ -58,7 +58,7 @@ async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool>
             }
         }
     }
-    // What cannot be released expires.
+    // If they cannot be released, they expire.
     queue.settle_many(others.iter_mut().map(|other| (other, QueueMessageStatus::Waiting))).await;
     Ok(found)
 }

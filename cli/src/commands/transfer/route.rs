@@ -2,7 +2,7 @@
 
 use anyqueue::PartitionId;
 
-/// From where to where.
+/// The source and the target of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) from: PartitionId,

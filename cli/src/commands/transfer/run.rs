@@ -1,4 +1,4 @@
-//! Moving one queue: pull, copy, confirm, remove.
+//! Moves one queue: pull, copy, confirm, remove.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use super::route::Route;
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::Output;
 
-/// The lease of the move on what it pulls; extended while it runs. Short, so that the messages of a killed move soon come back.
+/// The move's lease on what it pulls; it is extended while the move runs. It is short, so that the messages
+/// of a killed move soon come back.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// The two backends and the options.
@@ -29,7 +30,7 @@ pub(crate) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Moves until nothing more comes, or it is asked to stop.
+    /// Moves messages until no more come, or the move is asked to stop.
     pub(crate) async fn run(&self, route: &Route, account: &mut Account) -> Result {
         if self.source.capabilities().pause && self.source.is_paused(&route.from.live()).await? {
             let text =
@@ -38,7 +39,7 @@ impl Transfer<'_> {
         }
         self.run_delayed(route, account).await?;
         self.run_ready(route, account).await?;
-        // What producers or consumers have delayed meanwhile.
+        // Messages that producers or consumers have delayed meanwhile.
         self.run_delayed(route, account).await
     }
 
@@ -71,7 +72,7 @@ impl Transfer<'_> {
         if route.from.is_dead_letters() { counts.dead } else { counts.ready }
     }
 
-    /// The next batch; `None` if it is asked to stop.
+    /// Pulls the next batch; `None` if the move is asked to stop.
     async fn pull(&self, route: &Route) -> Result<Option<Vec<Delivery>>> {
         let mut stop = self.stop.clone();
         if *stop.borrow() {
@@ -103,7 +104,7 @@ impl Transfer<'_> {
                     account.refuse(handler.id(), &why, self.output);
                     refused.push(handler);
                 }
-                // Dropped, and so released.
+                // The delivery is dropped, and so released.
                 PushVerdict::Failed(error) => {
                     account.fail(1, &error);
                     end = Err(error.into());
@@ -130,7 +131,7 @@ impl Transfer<'_> {
         stay.into_iter().map(result).collect()
     }
 
-    /// Dead letters are pushed to the storage: the queue refuses that to applications.
+    /// Dead letters are pushed directly to the storage: the queue refuses to let applications push them.
     async fn store(&self, route: &Route, copies: Vec<MessageData>) -> Vec<anyqueue::Result<PushOutcome>> {
         if !route.to.is_dead_letters() {
             let (count, copies) = (copies.len(), copies.into_iter().map(live).collect());
@@ -141,7 +142,7 @@ impl Transfer<'_> {
         let limits = self.target.capabilities().limits;
         let mut results = Vec::with_capacity(copies.len());
         for copy in copies {
-            // One by one: dead letters are few, and a call with one message need not be split by size.
+            // One by one: dead letters are few, and a call with a single message need not be split by size.
             let bytes = storage.encoded_len(&copy);
             results.push(if bytes > limits.message_bytes.saturating_add(DEATH_BYTES) {
                 Err(Error::new(ErrorKind::TooLarge, format!("it has {bytes} bytes in its stored form")))
@@ -187,20 +188,21 @@ fn missing() -> Error {
     Error::new(ErrorKind::Internal, "a push returned nothing")
 }
 
-/// What would be removed from the source, and might be nowhere.
+/// The error for a copy that the target might drop silently: the message would then be removed from the
+/// source, and be nowhere.
 fn untold() -> Error {
     let text = "the target drops what comes with a deduplication key that it has had lately, and does not tell; \
         move it without its key (--without dedup-key)";
     Error::unsupported(text)
 }
 
-/// What the target made of a copy.
+/// What the target did with a copy.
 pub(super) enum PushVerdict {
     Stored,
     AlreadyThere,
-    /// It will never take it.
+    /// The target will never take it.
     Refused(String),
-    /// It cannot take it now.
+    /// The target cannot take it now.
     Failed(Error),
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::{Output, Table, duration, preview};
 
-/// The last moment of the year 9999, in milliseconds of Unix time: none after it can be written.
+/// The last moment of the year 9999, in milliseconds of Unix time: no later time can be formatted.
 const LAST_MS: u64 = 253_402_300_799_999;
 
 /// Lists the workers
@@ -146,7 +146,7 @@ fn lost_text(lost: &LostWorker) -> String {
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     let held = if ids.is_empty() { "nothing".to_owned() } else { format!("{}{more}", ids.join(" ")) };
     let (name, host) = (preview(lost.name.as_bytes(), 256), preview(lost.host.as_bytes(), 256));
-    // A time from outside, that may be none.
+    // The time comes from outside, and may be invalid.
     let seen = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(lost.seen_ms.min(LAST_MS)));
     let seen = humantime::format_rfc3339_seconds(seen.unwrap_or(SystemTime::UNIX_EPOCH));
     format!("{name} on {host} (process {}) was heard of last at {seen} and is lost; it ran {held}", lost.pid)

@@ -1,4 +1,4 @@
-//! `anyqueue workers`: who works, and what they are told.
+//! `anyqueue workers`: the registered workers, and the orders that they are given.
 
 mod list;
 mod nodes;
@@ -80,7 +80,7 @@ struct Cancel {
 
 impl Workers {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        // A machine can be kept before anybody works.
+        // A machine can be dedicated before any worker runs.
         let create =
             if matches!(self.command, Command::Dedicate(_)) { Create::AsUrlSays } else { Create::Never };
         let queue = session.queue(create).await?;

@@ -1,4 +1,4 @@
-//! `anyqueue workers nodes`, `dedicate`, `release`: machines that are kept for one application.
+//! `anyqueue workers nodes`, `dedicate`, `release`: machines that are dedicated to one application.
 
 use anyqueue_control::registry::{Registry, WorkerInfo, host_name};
 use clap::Args;

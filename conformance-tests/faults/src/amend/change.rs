@@ -1,4 +1,4 @@
-//! Amendments that do something else than what was asked for, or nothing.
+//! Amendments that do something other than what was requested, or nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
 ];
 
-/// They were written together with the cases that find them, not from the contract alone.
+/// Empty: these faults were written together with the cases that find them, not from the contract alone.
 pub(super) const BREAKS: &[Clause] = &[];
 
-/// The shortest delay: what is due then joins the end a moment later.
+/// The shortest delay: a message with this delay joins the end a moment later.
 pub(crate) const TO_THE_END: Duration = Duration::from_nanos(1);
 
-/// Of one message, which is there as far as anybody knows.
+/// Amends one message, which should exist.
 pub(super) async fn amend_one(
     client: &Client,
     partition: &PartitionId,
@@ -64,7 +64,7 @@ fn is_later(change: &Amend) -> bool {
     delay(change).is_some_and(|delay| !delay.is_zero())
 }
 
-/// Another change than the one that was asked for. A change of nothing answers what it met.
+/// Makes another change than the one that was requested. An empty change only returns what it found.
 #[derive(Debug)]
 pub(super) struct Instead(pub(super) fn(Amend, &Browsed) -> Amend);
 
@@ -241,7 +241,7 @@ impl Unheard {
     }
 }
 
-/// One pull that waits.
+/// One waiting pull.
 struct Waits<'a>(&'a Kept<usize>);
 
 impl Drop for Waits<'_> {
@@ -280,7 +280,7 @@ impl Quirk for Unheard {
     }
 }
 
-/// What is to be due later is disabled until then.
+/// A message that is to be due later is disabled until then.
 #[derive(Debug)]
 struct LaterKeepsPlace;
 

@@ -1,4 +1,4 @@
-//! Messages that are disabled, and yet not, or that lose something by it.
+//! Disabled messages that are not really disabled, or that lose something by it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn is_disabled(client: &Client, partition: &PartitionId, id: MessageId) ->
     client.find(partition, id).await.is_some_and(|found| found.state == MessageState::Disabled)
 }
 
-/// The ids that are disabled, and the others.
+/// Splits the ids into those of disabled messages and the others.
 async fn parted(
     client: &Client,
     partition: &PartitionId,
@@ -53,7 +53,7 @@ fn unless_delayed(mut change: Amend, found: &Browsed) -> Amend {
     change
 }
 
-/// As good as never.
+/// Practically never.
 const LONG: Duration = Duration::from_hours(1000);
 
 fn put_off_in_group(mut change: Amend, found: &Browsed) -> Amend {
@@ -68,7 +68,7 @@ fn put_off_in_group(mut change: Amend, found: &Browsed) -> Amend {
     }
 }
 
-/// Disables after the answer.
+/// Disables the message only after the call has returned.
 #[derive(Debug)]
 struct Late;
 

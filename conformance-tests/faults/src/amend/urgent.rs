@@ -1,4 +1,4 @@
-//! Messages that do not become urgent, or not as they should.
+//! Messages that do not become urgent, or not in the right way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn with_wait(message: &MessageData, wait: Option<Duration>) -> MessageData {
     }
 }
 
-/// Pushed with another moment, or with none.
+/// Pushes messages with another time at which they become urgent, or with none.
 #[derive(Debug)]
 struct Otherwise(fn(&MessageData, Duration) -> Option<Duration>);
 
@@ -70,11 +70,11 @@ enum Wrong {
     Shown,
 }
 
-/// Messages are amended in their moment, as far as they can be.
+/// Makes messages urgent by amending them at their time, as well as that can be done.
 #[derive(Debug)]
 struct Timed {
     wrong: Wrong,
-    /// The priorities that they should show.
+    /// The priorities that the messages should show.
     shown: Kept<HashMap<MessageId, u8>>,
     amended: Arc<Kept<HashSet<MessageId>>>,
 }
@@ -84,7 +84,7 @@ fn timed(wrong: Wrong) -> Arc<dyn Quirk> {
 }
 
 impl Timed {
-    /// Waits for the moment, then makes the message urgent.
+    /// Waits until the message's time has come, then makes it urgent.
     fn lift(&self, client: &Client, partition: &PartitionId, id: MessageId, wait: Duration) {
         let (right, place, wrong) = (client.right.clone(), partition.clone(), self.wrong);
         let (amended, due) = (Arc::clone(&self.amended), Instant::now() + wait);
@@ -159,7 +159,7 @@ impl Quirk for Timed {
     }
 }
 
-/// Once the moment has come, another priority is not heard.
+/// Once a message is urgent, another priority has no effect.
 #[derive(Debug, Default)]
 struct ForGood(Kept<HashMap<MessageId, Instant>>);
 

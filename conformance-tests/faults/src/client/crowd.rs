@@ -1,4 +1,4 @@
-//! Faults that show where several do the same at once.
+//! Faults that show when several clients do the same at once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::InitStartsOver, &[Clause::Init], || Arc::new(InitStartsOver::default())),
 ];
 
-/// Between looking and writing, where others come in.
+/// The time between looking and writing, in which others can interfere.
 const BETWEEN: Duration = Duration::from_millis(3);
 
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Quirk for IdRace {
     }
 }
 
-/// The clients that are being closed.
+/// The clients that are closing.
 #[derive(Debug, Default)]
 struct ClosesBlockEachOther(Kept<HashSet<usize>>);
 
@@ -93,11 +93,11 @@ impl Quirk for ClosesBlockEachOther {
     }
 }
 
-/// The pulls that wait, in the order in which they came.
+/// The waiting pulls, in order of arrival.
 #[derive(Debug, Default)]
 struct OneWatchesTheTime(Kept<Vec<(PartitionId, Arc<Notify>)>>);
 
-/// One of them, as long as it waits.
+/// A waiting pull, for as long as it waits.
 struct Waiting<'a> {
     all: &'a OneWatchesTheTime,
     bell: Arc<Notify>,
@@ -110,7 +110,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl OneWatchesTheTime {
-    /// Takes a place in the line, and says whether it is the first.
+    /// Joins the line, and returns whether this pull is the first.
     fn join(&self, partition: &PartitionId) -> (Waiting<'_>, bool) {
         let bell = Arc::new(Notify::new());
         let mut known = self.0.lock();
@@ -119,7 +119,7 @@ impl OneWatchesTheTime {
         (Waiting { all: self, bell }, first)
     }
 
-    /// Something else than time has changed it.
+    /// Called when something other than time has changed the partition.
     fn ring(&self, partition: &PartitionId) {
         self.0.lock().iter().filter(|(other, _)| other == partition).for_each(|(_, bell)| bell.notify_one());
     }
@@ -169,7 +169,7 @@ impl Quirk for OneWatchesTheTime {
     }
 }
 
-/// How many are under way.
+/// The number of calls under way.
 #[derive(Debug, Default)]
 struct InitStartsOver(Kept<usize>);
 
@@ -186,10 +186,10 @@ impl Quirk for InitStartsOver {
         if !beside_another {
             return;
         }
-        // Some time later, when the other one is at work already.
+        // Some time later, when the other client is already at work.
         tokio::time::sleep(BETWEEN * 10).await;
         for partition in client.right.partitions(Page::of(MAX_PAGE)).await.unwrap_or_default() {
-            // What is not there need not be emptied.
+            // A partition that does not exist need not be emptied.
             let _ = client.right.purge(&partition, MAX_PAGE).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Faults of what one client does to the others when it opens or closes.
+//! Faults in what one client does to the others when it opens or closes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
 ];
 
-/// When the leases of which clients end.
+/// Which clients' leases end, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeasesEnd {
-    /// All, when any client starts.
+    /// All leases end when any client starts.
     AtInit,
-    /// All, when any client closes.
+    /// All leases end when any client closes.
     AtClose,
-    /// Those of a closed client never.
+    /// The leases of a closed client never end.
     Never,
 }
 
@@ -88,7 +88,7 @@ impl Quirk for Leases {
     }
 }
 
-/// Needs the message for a move, as a broker would, and declares that anybody can.
+/// Needs the message for a move, as a broker would, but declares that any client can make it.
 #[derive(Debug, Default)]
 struct MovedByItsPullerOnly(Kept<HashMap<Lease, usize>>);
 
@@ -126,7 +126,7 @@ impl Quirk for MovedByItsPullerOnly {
     }
 }
 
-/// Messages that wait in the memory of one client for their time to come.
+/// Messages that wait in one client's memory until they are due.
 #[derive(Debug, Default)]
 struct Waiting(Kept<HashMap<MessageId, (PartitionId, usize)>>);
 

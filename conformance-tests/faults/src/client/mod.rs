@@ -1,4 +1,4 @@
-//! Faults of a client among others: its names, its threads, its end.
+//! Faults of a client among others: its names, its threads, how it ends.
 
 pub(crate) mod crowd;
 pub(crate) mod lifetime;

@@ -1,4 +1,4 @@
-//! Faults of names: two partitions are one.
+//! Faults of names: two partitions are treated as one.
 
 use std::sync::Arc;
 

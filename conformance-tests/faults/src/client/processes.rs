@@ -1,4 +1,4 @@
-//! Faults that only other processes meet: what is known to the client alone, and gone with it.
+//! Faults that only other processes notice: state that only the client has, and that is gone with it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use anyqueue::{ExtendOutcome, PartitionId, Result, SettleOutcome};
 use crate::basic::Basic;
 use crate::state::Local;
 
-/// The lease that the storage is given where the client keeps the real one.
+/// The lease that the storage gets while the client keeps track of the real one.
 const ENDLESS: Duration = Duration::from_hours(1);
 
 impl Basic {
-    /// Pulls past what this client holds already, and at once lets all of it go, for others to take.
+    /// Pulls past what this client holds already, and releases all of it at once, so that others can take it.
     pub(crate) async fn pull_and_let_go(
         &self,
         place: &PartitionId,
@@ -49,7 +49,8 @@ impl Basic {
         Ok(SettleOutcome::Settled)
     }
 
-    /// Pulls without an end of the leases, and returns what was not settled in time, unless this process is gone by then.
+    /// Pulls with leases that practically never end, and returns messages that were not settled in time,
+    /// unless this process is gone by then.
     pub(crate) async fn pull_and_watch(
         &self,
         place: &PartitionId,
@@ -76,12 +77,12 @@ impl Basic {
     }
 }
 
-/// Returns what is still held when its lease ends.
+/// Returns a message that is still held when its lease ends.
 async fn watch(inner: Arc<dyn Storage>, local: Arc<Mutex<Local>>, lease: Lease) {
     let until = || local.lock().unwrap_or_else(PoisonError::into_inner).held.get(&lease).copied();
     while let Some(until) = until().filter(|until| *until > Instant::now()) {
         tokio::time::sleep_until(until.into()).await;
     }
-    // Settled by now, it is lost to this: then nothing happens.
+    // If the message was settled meanwhile, this lease is lost, and nothing happens.
     inner.settle(&[Settlement::new(lease, Action::Retry)]).await;
 }

@@ -1,4 +1,4 @@
-//! Faults that show on a runtime of one thread.
+//! Faults that show on a single-threaded runtime.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::NeedsSeveralThreads, &[Clause::Recovery], || Arc::new(NeedsSeveralThreads)),
 ];
 
-/// A wait that looks again and again: after a pause that blocks its thread, or after none.
+/// A wait that polls: after a pause that blocks its thread, or after none.
 #[derive(Debug)]
 struct Looks {
     pause: Option<Duration>,

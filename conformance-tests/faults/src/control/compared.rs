@@ -1,4 +1,5 @@
-//! Changes that are made though the entry is not as expected, or not though it is, or that return something else.
+//! Changes that are made though the entry is not as expected, are not made though it is, or return something
+//! wrong.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ fn is_former(met: &Met<'_>) -> bool {
     met.there().is_some_and(|row| row.former.contains(&version))
 }
 
-/// A call locks its keys one after the other, in the order in which they come.
+/// A call locks its keys one by one, in the order in which they were given.
 #[derive(Debug, Default)]
 struct Deadlock(Kept<HashMap<Key, Arc<Mutex<()>>>>);
 

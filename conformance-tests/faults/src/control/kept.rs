@@ -1,4 +1,4 @@
-//! Entries that come back in another form than they were written in, or that are somebody's own affair.
+//! Entries that come back in another form than they were written in, or that only one client sees.
 
 use anyqueue::control::{Change, Entry, Key, Version};
 use anyqueue_conformance::Fault;
@@ -83,7 +83,7 @@ pub(crate) const FAULTS: &[Listed] = &[
     }),
 ];
 
-/// What the change would leave, and then some.
+/// Returns what the change would leave, with a further change.
 pub(super) fn changed(met: &Met<'_>, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
     let mut entry = stores(met)?;
     change(&mut entry);

@@ -1,4 +1,4 @@
-//! Entries that live for another time than they were given, and those whose time is over but that are told still.
+//! Entries that live for another time than they were given, and expired ones that are still returned.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use super::model::but;
 use super::rules::{Met, entries, expects, living, to_millis};
 use crate::quirk::{Client, Entry, plain, subtle};
 
-/// How late an entry may be gone, for the fault that this is.
+/// How late an entry expires under the fault of late expiry.
 const LATE: Duration = Duration::from_millis(700);
 
 pub(crate) const FAULTS: &[Entry] = &[

@@ -1,4 +1,4 @@
-//! Entries that are listed in a wrong order, for a wrong prefix, or on wrong pages.
+//! Entries that are listed in the wrong order, for the wrong prefix, or on the wrong pages.
 
 use std::cmp::Ordering;
 
@@ -53,7 +53,8 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
 ];
 
-/// Whether the key begins as the pattern says, in which one character stands for any text and one for any character.
+/// Returns whether the key begins as the pattern says, in which one character stands for any text and one for
+/// any single character.
 fn matches(key: &str, pattern: &str, any: Option<char>, one: Option<char>) -> bool {
     let (mut rest, mut key_rest) = (pattern.chars(), key.chars());
     let Some(first) = rest.next() else { return true };

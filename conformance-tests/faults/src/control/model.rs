@@ -1,4 +1,4 @@
-//! A control store of its own, beside a right backend's messages.
+//! A separate control store, beside the messages of a correct backend.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -10,31 +10,31 @@ use anyqueue::{Counts, Page, PartitionId, Result};
 use super::rules::{Met, Odd, RIGHT, Row, Rules, Together};
 use crate::quirk::{Client, Kept, Quirk};
 
-/// Long enough for others to come between.
+/// Long enough for other calls to interfere.
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Entries, kept by these rules. It is right if they are.
+/// Entries that are kept by these rules. The store is correct if the rules are.
 #[derive(Debug)]
 pub(super) struct Model {
     rules: Rules,
     rows: Arc<Kept<Vec<Row>>>,
 }
 
-/// A quirk that goes by the right rules but for those that are changed.
+/// Returns a store whose rules are correct except for those that are changed.
 pub(super) fn but(change: impl FnOnce(&mut Rules)) -> Arc<dyn Quirk> {
     let mut rules = RIGHT;
     change(&mut rules);
     Arc::new(Model { rules, rows: Arc::default() })
 }
 
-/// A right one, whose entries all namespaces share.
+/// Returns a correct store whose entries all namespaces share.
 pub(super) fn shared() -> Arc<dyn Quirk> {
     static ROWS: LazyLock<Arc<Kept<Vec<Row>>>> = LazyLock::new(Arc::default);
     Arc::new(Model { rules: RIGHT, rows: Arc::clone(&ROWS) })
 }
 
 impl Model {
-    /// The row under this key, whatever became of it.
+    /// Returns the row under this key, even if it was deleted or has expired.
     fn row(&self, client: &Client, key: &Key) -> Option<Row> {
         let name = (self.rules.name)(key);
         let is_meant =
@@ -62,7 +62,7 @@ impl Model {
         }
     }
 
-    /// Makes one change if it finds what it expects, here or in the rows as the call found them.
+    /// Makes one change if it finds what it expects, in the rows now or as they were when the call began.
     async fn change(
         &self,
         client: &Client,

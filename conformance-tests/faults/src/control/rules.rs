@@ -1,4 +1,4 @@
-//! How a control store works, in parts: each right, until a fault replaces it.
+//! The parts of a control store's behaviour, each correct until a fault replaces it.
 
 use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use anyqueue::control::{Change, Entry, Expect, Key, Version};
 
 use crate::quirk::Client;
 
-/// An entry, which client wrote it, and what its key had before.
+/// An entry, the client that wrote it, and the versions that its key had before.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) entry: Entry,
@@ -22,10 +22,10 @@ impl Row {
     }
 }
 
-/// What the changes of one call do to each other.
+/// How the changes of one call affect each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Together {
-    /// Nothing, but that a later one finds what an earlier one has left.
+    /// Only in that a later change sees what an earlier one left.
     InOrder,
     AllOrNone,
     StopAtConflict,
@@ -34,15 +34,15 @@ pub(super) enum Together {
     EleventhLost,
 }
 
-/// What no store does at all.
+/// Faults that no rule describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Odd {
     WritesConflicts,
-    /// Others come between the look and the write.
+    /// Other calls come between the check and the write.
     LooksFirst,
-    /// A page that goes on leaves out its first.
+    /// A page that continues another leaves out its first entry.
     SkipsFirst,
-    /// A page goes on only after a key that is there.
+    /// A page continues only after a key that exists.
     NeedsLast,
     AreCounted,
     ArePartition,
@@ -54,18 +54,18 @@ pub(super) type Found = Vec<Option<Entry>>;
 /// A change, what is under its key, and the time.
 pub(super) struct Met<'a> {
     pub(super) change: &'a Change,
-    /// Also what was deleted or has lapsed.
+    /// The row, even if it was deleted or has expired.
     pub(super) row: Option<&'a Row>,
     pub(super) now: SystemTime,
 }
 
 impl Met<'_> {
-    /// What is there.
+    /// Returns the entry that is there.
     pub(super) fn there(&self) -> Option<&Row> {
         self.row.filter(|row| row.lives(self.now))
     }
 
-    /// What is there, or was until it lapsed.
+    /// Returns the entry that is there, or that has expired.
     pub(super) fn there_once(&self) -> Option<&Row> {
         self.row.filter(|row| !row.is_deleted)
     }
@@ -73,32 +73,32 @@ impl Met<'_> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// What a key is called inside.
+    /// The name of a key inside the store.
     pub(super) name: fn(&Key) -> String,
     /// A version as it is stored.
     pub(super) version: fn(u64) -> u64,
-    /// By which clock entries lapse.
+    /// The time by which entries expire.
     pub(super) now: fn(&Client) -> SystemTime,
-    /// The time that comes with an answer.
+    /// The time that is returned with a result.
     pub(super) stamp: fn(&Client) -> SystemTime,
-    /// Whether a call about entries sees this one.
+    /// Whether a call sees this entry.
     pub(super) is_seen: fn(&Client, &Row) -> bool,
-    /// Whether what is there is as the change expects.
+    /// Whether the entry is as the change expects.
     pub(super) expects: fn(&Met<'_>) -> bool,
-    /// What a change leaves; `None`: nothing.
+    /// The entry that a change leaves; `None` if there is none.
     pub(super) stores: fn(&Met<'_>) -> Option<Entry>,
     /// What a conflict returns.
     pub(super) refuses: fn(&Met<'_>) -> Option<Entry>,
     pub(super) together: Together,
     /// Whether this row is found by its key at this time.
     pub(super) is_found: fn(&Row, SystemTime) -> bool,
-    /// What is returned of what was found under these keys.
+    /// What a call returns, given what was found under these keys.
     pub(super) found: fn(&[Key], Found) -> Found,
     pub(super) has_prefix: fn(&str, &str) -> bool,
     pub(super) order: fn(&Entry, &Entry) -> Ordering,
-    /// Whether an entry that stands so to the last of the page before is on this one.
+    /// Whether an entry that compares like this to the last of the previous page is on this page.
     pub(super) is_later: fn(Ordering) -> bool,
-    /// The page from what comes on it or later, lapsed ones too.
+    /// Cuts a page from the entries that come on it or later, expired ones included.
     pub(super) page: fn(Vec<Row>, limit: usize, SystemTime) -> Vec<Entry>,
     /// What a client does with the entries when it starts, when it closes, and when it purges a partition.
     pub(super) at_init: fn(&Client, &mut Vec<Row>),
@@ -162,7 +162,7 @@ pub(super) fn entries(rows: Vec<Row>, limit: usize) -> Vec<Entry> {
     rows.into_iter().take(limit).map(|row| row.entry).collect()
 }
 
-/// To the millisecond.
+/// Truncates to the millisecond.
 pub(super) fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     time - Duration::from_nanos(u64::from(since.subsec_nanos() % 1_000_000))

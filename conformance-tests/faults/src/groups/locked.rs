@@ -1,4 +1,4 @@
-//! Faults of groups that stay locked when their head is gone.
+//! Faults of groups that stay blocked when their head is gone.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn locks(by: By) -> Arc<dyn Quirk> {
     Arc::new(Locks { by, locked: Kept::default(), held: Kept::default() })
 }
 
-/// As good as forever.
+/// Practically forever.
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
 impl Locks {
@@ -66,7 +66,8 @@ async fn browse(client: &Client, partition: &PartitionId) -> Vec<Browsed> {
     client.right.browse(partition, Page::of(MAX_PAGE)).await.unwrap_or_default()
 }
 
-/// The groups whose head is among these messages and not held. A head is the oldest of its group.
+/// Returns the groups whose head is among these messages and not held. The head is the oldest message of its
+/// group.
 fn heads(all: &[Browsed], gone: impl Fn(MessageId) -> bool) -> Vec<Arc<str>> {
     let mut seen = BTreeSet::new();
     let mut heads = Vec::new();
@@ -84,7 +85,7 @@ fn heads(all: &[Browsed], gone: impl Fn(MessageId) -> bool) -> Vec<Arc<str>> {
 
 #[async_trait]
 impl Quirk for Locks {
-    /// What is next in a locked group is postponed practically forever.
+    /// Postpones the next member of a locked group practically forever.
     async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
         let deadline = Instant::now() + request.wait;
         loop {
@@ -111,7 +112,7 @@ impl Quirk for Locks {
             let dies = matches!(action, Action::Move { to, .. } if *to == lease.partition.dead_letters());
             let group = self.held.lock().get(lease).cloned();
             let locks = self.by == By::Death && dies;
-            // Locked before the next can be seen by a pull that waits.
+            // The group is locked before a waiting pull can see the next member.
             self.lock_all(&lease.partition, group.clone().filter(|_| locks));
             let answer = client.settle_by(settlement, action.clone()).await;
             if let Some(group) = group.filter(|_| locks && !matches!(answer, Ok(SettleOutcome::Settled))) {
@@ -172,7 +173,7 @@ impl Quirk for Locks {
     }
 }
 
-/// Whether a member of this group is to have another, or none.
+/// Returns whether a member of this group is to get another group, or none.
 fn leaves(change: &Amend, group: &Arc<str>) -> bool {
     change.group != Some(Regroup::Join(Arc::clone(group)))
 }

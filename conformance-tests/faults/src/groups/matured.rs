@@ -1,4 +1,4 @@
-//! A member whose delay is over joins its group when somebody pulls.
+//! A member whose delay is over joins its group only when somebody pulls.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, subtle};
 pub(crate) const FAULTS: &[Entry] =
     &[subtle(Fault::MaturesAtPull, &[Clause::Groups], || Arc::<MaturesAtPull>::default())];
 
-/// A delayed member, since whose push nobody has pulled.
+/// A delayed member; nobody has pulled since it was pushed.
 #[derive(Debug)]
 struct Unseen {
     partition: PartitionId,
@@ -37,7 +37,7 @@ impl MaturesAtPull {
 impl Quirk for MaturesAtPull {
     async fn push(&self, client: &Client, partition: &PartitionId, messages: &[MessageData]) -> Pushed {
         let answers = client.right.push(partition, messages).await;
-        // What joins a group now gets ahead of those that should have joined before.
+        // Members that join a group now get ahead of those that should have joined before.
         for id in self.due(partition, client.server.now()) {
             client.right.amend(partition, &[id], &Amend::new().due_in(TO_THE_END)).await;
         }

@@ -40,7 +40,7 @@ async fn is_delayed(client: &Client, partition: &PartitionId, id: MessageId) -> 
     client.find(partition, id).await.is_some_and(|found| found.state == MessageState::Delayed)
 }
 
-/// Of each group only one message is counted as ready, and none while one is held.
+/// Only one message of each group is counted as ready, and none while one is held.
 #[derive(Debug)]
 struct CountsForgetBehind;
 

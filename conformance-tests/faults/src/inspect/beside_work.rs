@@ -1,4 +1,4 @@
-//! Faults of what operators do, which show only beside producers and consumers at work.
+//! Faults of operators' calls that show only while producers and consumers work.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::PauseMissesBusy, &[Clause::Pause], || Arc::new(PauseMissesBusy::default())),
 ];
 
-/// Between looking and doing. Others go on meanwhile.
+/// The time between looking and acting, in which others go on.
 const BETWEEN: Duration = Duration::from_millis(20);
 
 async fn waiting(client: &Client, partition: &PartitionId) -> Result<usize> {
@@ -55,7 +55,8 @@ impl Quirk for PurgeCountsFirst {
     }
 }
 
-/// How many purges have taken of each partition so far: each says by how much that grew while it went on.
+/// The number of messages that purges have taken from each partition so far. Each purge reports by how much
+/// it grew meanwhile.
 #[derive(Debug, Default)]
 struct PurgesCountTogether {
     taken: Kept<HashMap<PartitionId, usize>>,
@@ -89,7 +90,7 @@ struct PurgeUntilEmpty;
 #[async_trait]
 impl Quirk for PurgeUntilEmpty {
     async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {
-        // One look that finds nothing says only that whoever pushes was held up.
+        // One look that finds nothing may only mean that the pusher was held up.
         const EMPTY_LOOKS: u32 = 10;
         let (mut purged, mut empty) = (0, 0);
         while purged < limit && empty < EMPTY_LOOKS {
@@ -128,7 +129,7 @@ impl Quirk for MoveLostBesidePush {
     }
 }
 
-/// A deletion (or cancellation) in two steps: who holds it, and then away with it.
+/// A deletion (or cancellation) in two steps: look who holds the message, then delete it.
 #[derive(Debug, Default)]
 struct TakesClaimed {
     cancels: bool,
@@ -136,7 +137,7 @@ struct TakesClaimed {
 }
 
 impl TakesClaimed {
-    /// Those that nobody held, and somebody took while it went on.
+    /// Takes the messages that nobody held at first, and that somebody claimed meanwhile.
     async fn take(&self, client: &Client, partition: &PartitionId, ids: &[MessageId]) -> HashSet<MessageId> {
         let mut free = Vec::new();
         for id in ids {
@@ -219,10 +220,10 @@ impl Quirk for CountsStale {
     }
 }
 
-/// Counting is made cheaper where there is more to count.
+/// From this many messages on, counting takes a short cut.
 const BUSY: u64 = 20;
 
-/// The page after a message is known by how many were shown up to it.
+/// Continues a page after a message by the number of messages shown up to it.
 #[derive(Debug, Default)]
 struct BrowseByNumber {
     shown: Kept<HashMap<MessageId, usize>>,
@@ -251,7 +252,7 @@ impl Quirk for BrowseByNumber {
     }
 }
 
-/// The partitions that somebody is looking through.
+/// The partitions that somebody is browsing.
 #[derive(Debug, Default)]
 struct BrowseLocksOut {
     locked: Kept<HashSet<PartitionId>>,
@@ -313,11 +314,11 @@ impl Quirk for ListByNumber {
     }
 }
 
-/// Nobody pauses the backend beneath: who is to be held back is known here.
+/// The backend beneath is never paused; this fault itself holds clients back.
 #[derive(Debug, Default)]
 struct PauseMissesBusy {
     paused: Kept<HashSet<PartitionId>>,
-    /// Clients that found something last, and are served until they find nothing.
+    /// Clients that found something at their last pull; they are served until they find nothing.
     busy: Kept<HashSet<(usize, PartitionId)>>,
 }
 

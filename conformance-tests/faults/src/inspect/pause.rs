@@ -24,7 +24,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::InitResumes, &[Clause::Pause, Clause::Init], || Arc::new(InitResumes)),
 ];
 
-/// Whether the partition is paused is asked at the beginning of a pull only.
+/// Checks whether the partition is paused only at the beginning of a pull.
 #[derive(Debug)]
 struct PauseMissesWaiting {
     paused: watch::Sender<HashSet<PartitionId>>,
@@ -79,7 +79,7 @@ impl Quirk for PauseTakesDead {
     }
 }
 
-/// In a paused partition nothing can be extended.
+/// In a paused partition, nothing can be extended.
 #[derive(Debug)]
 struct PauseEndsLeases;
 

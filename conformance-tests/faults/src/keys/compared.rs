@@ -1,4 +1,4 @@
-//! Faults of how keys and groups are compared, and of what a purge does to keys.
+//! Faults in how keys and groups are compared, and in what a purge does to keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
 ];
 
-/// The one letter that the suite has in two forms.
+/// Composes the one letter that the suite uses in two forms.
 fn composed(text: &str) -> String {
     text.replace("e\u{301}", "\u{e9}")
 }
@@ -69,7 +69,7 @@ impl Quirk for Folded {
     }
 }
 
-/// Whose keys are up for taking.
+/// Messages whose keys can be taken.
 #[derive(Debug, Default)]
 struct PurgeFreesHeldKeys {
     free: Kept<HashSet<MessageId>>,

@@ -30,11 +30,11 @@ enum Freed {
     LeaseEnd,
 }
 
-/// A living message loses its key to whoever asks for it next.
+/// A live message loses its key to whoever asks for it next.
 #[derive(Debug)]
 struct KeyFreed {
     by: Freed,
-    /// Whose keys are up for taking, and since when.
+    /// Messages whose keys can be taken, and from when on.
     free: Kept<HashMap<MessageId, Instant>>,
     originals: Originals,
 }
@@ -113,7 +113,7 @@ impl Quirk for KeyFreed {
     }
 }
 
-/// Keys stay taken though their messages are gone.
+/// Keys stay taken although their messages are gone.
 #[derive(Debug, Default)]
 struct KeyHeld {
     taken: Kept<HashMap<(PartitionId, Arc<str>), MessageId>>,

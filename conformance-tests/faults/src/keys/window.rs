@@ -1,4 +1,5 @@
-//! A server that remembers deduplication keys for a time, whatever becomes of their messages, and tells nobody; right, or with a fault.
+//! A server that remembers deduplication keys for a time, whatever becomes of their messages, and does not
+//! report duplicates; correct, or with a fault.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::WindowDropsSuccessors, BREAKS, || faulty(Wrong::DropsSuccessors)),
 ];
 
-/// They were written together with the cases that find them, not from the contract alone.
+/// Empty: these faults were written together with the cases that find them, not from the contract alone.
 const BREAKS: &[Clause] = &[];
 
 /// Longer than any case.
@@ -35,16 +36,16 @@ enum Wrong {
     Ignored,
     PerClient,
     EndsWithMessage,
-    /// First looks and then notes the key, with others in between.
+    /// Looks first and notes the key later, with others in between.
     Race,
     AcrossPartitions,
     KeysCaseless,
-    /// Takes a move for a push.
+    /// Treats a move as a push.
     DropsMoved,
     DropsSuccessors,
 }
 
-/// Whose key it is, and the key.
+/// The partition and client that the key belongs to, where these count, and the key.
 type Key = (Option<PartitionId>, Option<usize>, String);
 
 #[derive(Debug, Default)]
@@ -52,7 +53,7 @@ pub(crate) struct Window {
     wrong: Option<Wrong>,
     keys: Kept<HashSet<Key>>,
     of_message: Kept<HashMap<MessageId, Key>>,
-    /// Of messages that are stored without.
+    /// The keys of messages that are stored without one.
     originals: Kept<HashMap<MessageId, Arc<str>>>,
 }
 
@@ -72,7 +73,7 @@ impl Window {
         Some((partition, self.is(Wrong::PerClient).then_some(client.number), key))
     }
 
-    /// Whether a push with this key is the first.
+    /// Returns whether a push with this key is the first.
     async fn is_first(&self, key: Key) -> bool {
         if !self.is(Wrong::Race) {
             return self.keys.lock().insert(key);
@@ -83,7 +84,8 @@ impl Window {
         is_first
     }
 
-    /// As the right backend is to store it, which would keep others with its key out only while it lives.
+    /// Returns the message as the correct backend stores it: without its key, which that backend would free
+    /// with the message.
     fn without_key(&self, message: &MessageData) -> MessageData {
         let mut options = message.options().clone();
         let Some(key) = options.dedup_key.take() else { return message.clone() };
@@ -106,7 +108,7 @@ impl Window {
         client.push_one(partition, self.without_key(message)).await
     }
 
-    /// The settlement as the right backend is to make it.
+    /// Returns the settlement that the correct backend is to make.
     fn settlement(&self, client: &Client, settlement: &Settlement) -> Settlement {
         let is_known = |key: Option<Key>| key.is_some_and(|key| self.keys.lock().contains(&key));
         let mut action = settlement.action.clone();
@@ -144,7 +146,7 @@ impl Quirk for Window {
     }
 
     async fn push(&self, client: &Client, partition: &PartitionId, messages: &[MessageData]) -> Pushed {
-        // Where no key is known the order of the batch is the right backend's affair.
+        // If no message has a key, the order of the batch is left to the correct backend.
         if messages.iter().all(|message| message.options().dedup_key.is_none()) {
             return client.right.push(partition, messages).await;
         }

@@ -1,4 +1,4 @@
-//! Faults of leases and of requests for cancellation.
+//! Faults of leases and of cancellation requests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,13 +33,13 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::CancelLocal, &[Clause::Extend, Clause::Deletion], || Arc::new(CancelLocal::default())),
 ];
 
-/// Long enough to pass forever.
+/// Practically forever.
 const DAY: Duration = Duration::from_hours(24);
 
-/// Between looking and writing, where others come in.
+/// The time between looking and writing, in which others can interfere.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// The other leases of the pull that each came from.
+/// For each lease, all leases of its pull.
 #[derive(Debug, Default)]
 struct ExtendTakesBatch {
     siblings: Kept<HashMap<Lease, Arc<[Lease]>>>,
@@ -88,7 +88,7 @@ impl Quirk for ExtensionUndoesRelease {
             let held = answer.as_ref().is_ok_and(|outcome| *outcome != ExtendOutcome::Lost);
             if held && self.released.lock().contains(lease) {
                 let again = PullRequest::new(1, Duration::ZERO, *duration);
-                // What it takes is held by nobody.
+                // What this pull takes is held by nobody.
                 let _ = client.right.pull(&lease.partition, again).await;
             }
         }
@@ -96,7 +96,7 @@ impl Quirk for ExtensionUndoesRelease {
     }
 }
 
-/// What is known of a lease: its end, and how often it was extended.
+/// What is known of a lease: when it ends, and how often it was extended.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     until: Instant,
@@ -156,7 +156,7 @@ impl Quirk for Extensions {
     }
 }
 
-/// A client keeps to the lease that it first asked for.
+/// A client uses the first lease that it asked for in all its pulls.
 #[derive(Debug, Default)]
 struct FirstLeaseForAll {
     first: Kept<HashMap<(usize, PartitionId), Duration>>,
@@ -175,7 +175,7 @@ async fn hold(client: &Client, lease: Lease) {
     client.right.extend(&[Extension { lease, duration: DAY }]).await;
 }
 
-/// A message whose lease has ended once never comes back a second time.
+/// A message whose lease has ended once does not come back a second time.
 #[derive(Debug, Default)]
 struct Endless {
     open: Kept<HashSet<MessageId>>,
@@ -219,7 +219,7 @@ impl Quirk for DeadLeaseEndless {
     }
 }
 
-/// The token is the name of the client. Inside, the last delivery of a message to it counts.
+/// The token identifies only the client. Inside, the last delivery of a message to that client counts.
 #[derive(Debug, Default)]
 struct TokenPerClient {
     last: Kept<HashMap<Lease, Lease>>,
@@ -287,7 +287,7 @@ impl Quirk for CancelLostByExtension {
     }
 }
 
-/// Who asked for which cancellation.
+/// The client that asked for each cancellation.
 #[derive(Debug, Default)]
 struct CancelLocal {
     asked: Kept<HashSet<(usize, MessageId)>>,
@@ -317,7 +317,7 @@ impl Quirk for CancelLocal {
     }
 }
 
-/// Leases that are said to be connections, and end with nothing.
+/// Leases that are declared to be connections, and never end.
 #[derive(Debug)]
 struct HoldsForever;
 

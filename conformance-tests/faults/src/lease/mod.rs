@@ -1,3 +1,3 @@
-//! Faults of leases and requests for cancellation.
+//! Faults of leases and cancellation requests.
 
 pub(crate) mod extend;

@@ -18,7 +18,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::CancelEndsOfFirst, BREAKS, || Arc::new(Instead(of_first))),
 ];
 
-/// Other ends than those that came with the cancellation.
+/// Stores other ends than those that came with the cancellation.
 #[derive(Debug)]
 struct Instead(fn(&[Cancelled]) -> Vec<Option<Arc<TaskEnd>>>);
 
@@ -71,7 +71,7 @@ impl Quirk for ForgetsDelayed {
     }
 }
 
-/// Stores an end where nothing was removed, with this outcome.
+/// Stores an end although nothing was removed, with this outcome.
 #[derive(Debug)]
 struct Stores(CancelOutcome);
 

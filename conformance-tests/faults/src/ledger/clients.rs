@@ -1,4 +1,4 @@
-//! Ends that are one client's affair.
+//! Ends that only one client sees.
 
 use anyqueue_conformance::Fault;
 

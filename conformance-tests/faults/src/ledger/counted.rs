@@ -1,4 +1,4 @@
-//! Ends that are counted in a wrong way.
+//! Ends that are counted in the wrong way.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -57,12 +57,12 @@ fn in_millis(cell: SeriesCell) -> SeriesCell {
     SeriesCell::new(cell.key, cell.tasks, cut(cell.ran), cut(cell.waited))
 }
 
-/// Every counter, in order.
+/// Returns all counters, in order.
 async fn all(client: &Client, partition: &PartitionId) -> Result<Vec<SeriesCell>> {
     client.right.series(partition, 0..u64::MAX, Page::of(MAX_PAGE)).await
 }
 
-/// A page of these.
+/// Cuts a page from these counters.
 fn page_of(cells: impl IntoIterator<Item = SeriesCell>, page: &Page<SeriesKey>) -> Vec<SeriesCell> {
     let mut merged: BTreeMap<SeriesKey, SeriesCell> = BTreeMap::new();
     for cell in cells {
@@ -72,7 +72,7 @@ fn page_of(cells: impl IntoIterator<Item = SeriesCell>, page: &Page<SeriesKey>) 
     merged.into_values().filter(|cell| later(&cell.key)).take(page.limit).collect()
 }
 
-/// Counters that are told otherwise.
+/// Counters that are returned with a change.
 #[derive(Debug)]
 struct Told(fn(SeriesCell) -> SeriesCell);
 
@@ -89,7 +89,7 @@ impl Quirk for Told {
     }
 }
 
-/// Which ends of a batch are counted. The others are stored and not counted.
+/// Decides which ends of a batch are counted. The others are neither stored nor counted.
 #[derive(Debug)]
 struct Counts(fn(&[Settlement]) -> Vec<bool>);
 
@@ -111,7 +111,7 @@ impl Quirk for Counts {
     }
 }
 
-/// Counts an end once more, of a task that nobody knows.
+/// Counts an end once more, for a task that does not exist.
 async fn count_once_more(client: &Client, partition: &PartitionId, end: &TaskEnd) {
     let unkept = Arc::new(end.clone().with_keep(Some(Duration::ZERO)));
     client.right.record_ended(partition, &[(MessageId::new(), unkept)]).await;
@@ -154,7 +154,7 @@ impl Quirk for CountsRepeats {
     }
 }
 
-/// Counts what is told of tasks that go on, in a partition that no case has.
+/// Counts facts about tasks that go on, in a partition that no case uses.
 #[derive(Debug)]
 struct CountsFacts;
 
@@ -188,7 +188,7 @@ impl Quirk for CountsFacts {
     }
 }
 
-/// Looks, and then writes, with others in between.
+/// Reads, then writes, with other calls in between.
 #[derive(Debug, Default)]
 struct Race(Kept<BTreeMap<(PartitionId, SeriesKey), SeriesCell>>);
 
@@ -223,7 +223,7 @@ impl Quirk for Race {
     }
 }
 
-/// Pages that are cut elsewhere.
+/// Pages that are cut in the wrong place.
 #[derive(Debug)]
 enum Pages {
     Nothing,
@@ -264,7 +264,7 @@ impl Quirk for Pages {
     }
 }
 
-/// Counters of every partition that was counted in.
+/// The partitions in which ends were counted.
 #[derive(Debug, Default)]
 struct Shared(Kept<Vec<PartitionId>>);
 
@@ -296,7 +296,7 @@ impl Quirk for Shared {
     }
 }
 
-/// Counts of those only whose ends are still there.
+/// Counts only ends that are still stored.
 #[derive(Debug, Default)]
 struct DieWithEnds(Kept<Vec<PartitionId>>);
 

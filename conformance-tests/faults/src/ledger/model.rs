@@ -1,4 +1,4 @@
-//! A ledger of its own, over a right backend's messages.
+//! A separate ledger, beside the messages of a correct backend.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use super::rules::{Call, RIGHT, Row, Rules};
 use super::store::{is_settled, with_end};
 use crate::quirk::{Client, Found, Kept, Quirk, Settled};
 
-/// The ends of tasks, kept by these rules. It is right if they are.
+/// Ends of tasks that are kept by these rules. The ledger is correct if the rules are.
 #[derive(Debug)]
 pub(super) struct Model {
     rules: Rules,
     rows: Kept<Vec<Row>>,
 }
 
-/// A quirk that goes by the right rules but for those that are changed.
+/// Returns a ledger whose rules are correct except for those that are changed.
 pub(super) fn but(change: impl FnOnce(&mut Rules)) -> Arc<dyn Quirk> {
     let mut rules = RIGHT;
     change(&mut rules);
@@ -36,7 +36,7 @@ impl Model {
         rows.push(Row { partition: partition.clone(), by: client.number, ended });
     }
 
-    /// The ends that a call about this partition sees, from the one stored first.
+    /// Returns the ends that a call for this partition sees, in the order in which they were stored.
     fn seen(&self, client: &Client, call: Call, partition: &PartitionId) -> Vec<EndedTask> {
         let now = (self.rules.now)(client);
         let tells_lapsed = self.rules.sees_lapsed.contains(&call);

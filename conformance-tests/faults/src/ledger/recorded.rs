@@ -1,4 +1,4 @@
-//! Ends that are recorded, and merged in a wrong way.
+//! Ends that are recorded and merged in the wrong way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::LapsedOutranks, BREAKS, || but(|rules| rules.sees_lapsed = &[Call::Record])),
 ];
 
-/// Whether an end takes the place of the former one is decided in another way.
+/// Decides in another way whether an end replaces the former one.
 #[derive(Debug)]
 struct Instead(fn(former: &TaskEnd, end: &TaskEnd) -> bool);
 
@@ -47,7 +47,7 @@ impl Quirk for Instead {
     }
 }
 
-/// The lesser ones take longer, so that they are written last.
+/// Lesser ends take longer, so that they are written last.
 #[derive(Debug)]
 struct Race;
 

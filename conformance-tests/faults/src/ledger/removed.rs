@@ -1,4 +1,4 @@
-//! Ends that are deleted or freed in a wrong way.
+//! Ends that are deleted or freed in the wrong way.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
 ];
 
-/// A deletion by id that does or tells something else.
+/// A deletion by id that does or returns something else.
 #[derive(Clone, Copy, Debug)]
 enum Deletes {
     Unknown,

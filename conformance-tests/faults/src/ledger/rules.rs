@@ -1,4 +1,4 @@
-//! How a ledger works, in parts: each right, until a fault replaces it.
+//! The parts of a ledger's behaviour, each correct until a fault replaces it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use anyqueue::adapter::{EndedCursor, EndedQuery, EndedTask, TaskEnd};
 
 use crate::quirk::Client;
 
-/// What is done with ends.
+/// What a call does with ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     List,
@@ -19,7 +19,7 @@ pub(super) enum Call {
     Record,
 }
 
-/// An end, where it is, and which client stored it.
+/// An end, its partition, and the client that stored it.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) partition: PartitionId,
@@ -35,30 +35,31 @@ impl Row {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// The moment of an end that this client stores.
+    /// The time that this client gives to an end that it stores.
     pub(super) stamp: fn(&Client) -> SystemTime,
-    /// Until when an end of this moment is kept.
+    /// Until when an end with this time is kept.
     pub(super) expires: fn(SystemTime, Option<Duration>) -> Option<SystemTime>,
-    /// Which time it is when it is asked whether the time of an end is over.
+    /// The current time, to decide whether the time of an end is over.
     pub(super) now: fn(&Client) -> SystemTime,
     /// The calls that see ends whose time is over.
     pub(super) sees_lapsed: &'static [Call],
-    /// Whether a call about the first of the partitions is about what is in the second one too.
+    /// Whether a call for the first partition includes what is in the second one.
     pub(super) is_here: fn(Call, &PartitionId, &PartitionId) -> bool,
-    /// Whether this client can see it at all.
+    /// Whether this client can see the end at all.
     pub(super) is_seen: fn(&Client, &Row) -> bool,
     pub(super) matches: fn(Call, &EndedQuery, &EndedTask) -> bool,
     /// The order of a list.
     pub(super) order: fn(&EndedCursor, &EndedCursor) -> Ordering,
-    /// Whether something that stands so in the order to where a page stopped, at moments that compare so, is on a later page.
+    /// Whether an end that compares like this to where a page stopped, in the list's order and by time, is on
+    /// a later page.
     pub(super) is_later: fn(in_order: Ordering, moments: Ordering) -> bool,
-    /// An end as it is listed.
+    /// An end as a list shows it.
     pub(super) listed: fn(&EndedTask) -> EndedTask,
-    /// An end as it is found.
+    /// An end as it is found by id.
     pub(super) found: fn(&EndedTask) -> EndedTask,
-    /// What is said of so many with this cap.
+    /// The result of a count, given this number of ends and this cap.
     pub(super) counted: fn(count: u64, cap: u64) -> u64,
-    /// Frees at most so many.
+    /// Frees at most `limit` ends.
     pub(super) purge: fn(&mut Vec<Row>, now: SystemTime, limit: usize) -> usize,
     /// What a client does with the ends when it starts, and when it closes.
     pub(super) at_init: fn(&Client, &mut Vec<Row>),
@@ -83,7 +84,7 @@ pub(super) const RIGHT: Rules = Rules {
     at_close: |_, _| {},
 };
 
-/// To the millisecond.
+/// Truncates to the millisecond.
 pub(super) fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     time - Duration::from_nanos(u64::from(since.subsec_nanos() % 1_000_000))
@@ -95,7 +96,7 @@ pub(super) fn without_result(ended: &EndedTask) -> EndedTask {
     EndedTask::new(ended.id, ended.ended_at, ended.expires_at, Arc::new(end))
 }
 
-/// Removes at most so many of these.
+/// Removes at most `limit` of these ends.
 pub(super) fn purge(rows: &mut Vec<Row>, limit: usize, which: impl Fn(&Row) -> bool) -> usize {
     let mut left = limit;
     rows.extract_if(.., |row| {

@@ -1,4 +1,4 @@
-//! Ends that are not stored with their settlements, or with others.
+//! Ends that are not stored with their settlements, or with the wrong ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,10 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::FormerEndFound, BREAKS, || Arc::new(Unless(|_, _| true))),
 ];
 
-/// Long enough to be seen, and short beside every wait.
+/// Long enough to be noticed, and short compared with every wait.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Other ends than those that the settlements of a batch bring.
+/// Stores other ends than those that the settlements of a batch carry.
 #[derive(Debug)]
 struct Instead(fn(&[Settlement]) -> Vec<Settlement>);
 
@@ -167,7 +167,7 @@ impl Quirk for Late {
     }
 }
 
-/// An end is not stored if there is a former one that is so beside it.
+/// Does not store an end if the former one compares to it in this way.
 #[derive(Debug)]
 struct Unless(fn(former: &TaskEnd, end: &TaskEnd) -> bool);
 

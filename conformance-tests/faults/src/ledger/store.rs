@@ -8,10 +8,10 @@ use anyqueue_conformance::Clause;
 
 use crate::quirk::Client;
 
-/// They were written together with the cases that find them, not from the contract alone.
+/// Empty: these faults were written together with the cases that find them, not from the contract alone.
 pub(super) const BREAKS: &[Clause] = &[];
 
-/// The settlement with another end, or with none.
+/// Returns the settlement with another end, or with none.
 pub(super) fn with_end(settlement: &Settlement, end: Option<Arc<TaskEnd>>) -> Settlement {
     settlement.clone().with_end(end)
 }
@@ -20,7 +20,7 @@ pub(super) fn is_settled(answer: &Result<SettleOutcome>) -> bool {
     matches!(answer, Ok(SettleOutcome::Settled))
 }
 
-/// The end that is told of this task.
+/// Returns the end of this task that the ledger shows.
 pub(super) async fn find(client: &Client, partition: &PartitionId, id: MessageId) -> Option<Arc<TaskEnd>> {
     let found = client.right.find_ended(partition, &[id]).await;
     found.into_iter().next()?.ok()?.map(|ended| ended.end)

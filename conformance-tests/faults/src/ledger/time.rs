@@ -1,4 +1,4 @@
-//! Ends whose moment is wrong, or that are kept for another time than they say.
+//! Ends whose time is wrong, or that are kept for another time than they say.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Ends that are listed, counted or found in a wrong way.
+//! Ends that are listed, counted or found in the wrong way.
 
 use anyqueue::adapter::EndedQuery;
 use anyqueue_conformance::Fault;

@@ -1,4 +1,4 @@
-//! Faults at the ends of what is allowed: the longest, the most, the least, and nothing.
+//! Faults at the limits of what is allowed: the longest, the most, the least, and nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::PostponeOf32BitMillis, &[Clause::Delays], || Arc::new(PostponeOf32BitMillis)),
 ];
 
-/// What is stored is not what was pushed.
+/// Stores something other than what was pushed.
 struct Altering(fn(MessageData) -> MessageData);
 
 fn altering(alter: fn(MessageData) -> MessageData) -> Arc<dyn Quirk> {
@@ -49,7 +49,7 @@ impl Quirk for Altering {
     }
 }
 
-/// As it is stored in a field of 255 bytes.
+/// Cuts the text to what fits into a field of 255 bytes.
 fn cut(text: &str) -> Option<String> {
     let end = (0..=255).rev().find(|end| text.is_char_boundary(*end))?;
     text.get(..end).filter(|short| short.len() < text.len()).map(str::to_owned)
@@ -86,7 +86,7 @@ fn zero_retries_lost(message: MessageData) -> MessageData {
     with_retries(message, some)
 }
 
-/// Of as many as one call may have the last is forgotten.
+/// Forgets the last item of a call that has as many as are allowed.
 #[derive(Debug)]
 struct LastOfFullSettlement;
 
@@ -122,7 +122,7 @@ impl Quirk for LastOfFullExtension {
     }
 }
 
-/// In whole seconds it is none, and none is forever.
+/// In whole seconds this lease would be zero, and zero means forever.
 #[derive(Debug)]
 struct LeastLeaseEndless;
 

@@ -1,4 +1,4 @@
-//! Faults of numbers and sizes at the ends of what is allowed.
+//! Faults of numbers and sizes at the limits of what is allowed.
 
 pub(crate) mod bounds;
 pub(crate) mod numbers;

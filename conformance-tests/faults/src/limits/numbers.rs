@@ -1,4 +1,4 @@
-//! Faults of numbers that are too small for what they count, and of pages that end too early.
+//! Faults of numbers too small for what they count, and of pages that end too early.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -54,7 +54,7 @@ impl Quirk for CountOfEightBits {
     }
 }
 
-/// Another lease than was asked for, though it tells of the right one.
+/// Uses another lease than was requested, but reports the right one.
 #[derive(Debug)]
 struct Leased(fn(Duration) -> Duration);
 
@@ -72,7 +72,7 @@ impl Quirk for Leased {
     }
 }
 
-/// Another delay than was asked for.
+/// Uses another delay than was requested.
 #[derive(Debug)]
 struct Delayed(fn(Duration) -> Duration);
 

@@ -71,7 +71,7 @@ impl Basic {
         self.inner.pull(place, request).await
     }
 
-    /// As one that looks at every message for the best.
+    /// Takes as long as a backend that looks at every message to find the best one.
     async fn search(&self, place: &PartitionId) {
         let counts = match self.inner.inspect() {
             Some(inspect) => inspect.counts(place).await.unwrap_or_default(),
@@ -81,7 +81,7 @@ impl Basic {
         tokio::time::sleep(Duration::from_micros(50) * ready).await;
     }
 
-    /// Copies that should not be there, each delivered once.
+    /// Returns copies that should not exist, each of them once.
     fn phantoms(&self, place: &PartitionId, request: &PullRequest) -> Vec<RawDelivery> {
         let mut memory = self.shared.lock();
         let mut got = Vec::new();
@@ -97,7 +97,7 @@ impl Basic {
         got
     }
 
-    /// Hides what the fault changed at push, and changes what it changes on the way out.
+    /// Hides what the fault changed at the push, and makes the changes that it makes to deliveries.
     fn disguise(
         &self,
         delivery: &mut RawDelivery,

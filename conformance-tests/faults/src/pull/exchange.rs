@@ -1,4 +1,4 @@
-//! Faults of exchanges alone.
+//! Faults that concern only exchanges.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Faults of pulling and waiting, and what a delivery shows.
+//! Faults of pulling and waiting, and of what a delivery shows.
 
 pub(crate) mod basic;
 pub(crate) mod exchange;

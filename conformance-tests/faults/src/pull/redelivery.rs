@@ -1,4 +1,4 @@
-//! Faults of what a delivery shows, most of them from the second delivery on.
+//! Faults in what a delivery shows, most of them from the second delivery on.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -30,13 +30,13 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::AgeFromMaturity, &[Clause::Expiry], || shown(AgeFromMaturity)),
 ];
 
-/// Changes what is shown of a delivery, and learns from settlements.
+/// Changes what a delivery shows, and learns from settlements.
 trait Show: fmt::Debug + Send + Sync {
     fn show(&mut self, client: usize, delivery: &mut RawDelivery);
 
     fn settled(&mut self, _client: usize, _lease: &Lease, _action: &Action) {}
 
-    /// A settlement as it is stored.
+    /// Returns a settlement's action as it is stored.
     fn stored(&self, action: &Action) -> Action {
         action.clone()
     }
@@ -96,7 +96,7 @@ impl Show for RedeliveryLosesHeaders {
     }
 }
 
-/// Headers that a postponement gave are shown once, or to the client that gave them only.
+/// Shows headers given by a postponement only once, or only to the client that gave them.
 #[derive(Debug, Default)]
 struct NewHeaders {
     local: bool,
@@ -132,7 +132,7 @@ impl Show for NewHeaders {
     }
 }
 
-/// What was delivered before the postponement is taken off again.
+/// Subtracts what was delivered before the postponement.
 #[derive(Debug, Default)]
 struct PostponeResetsCount {
     last: HashMap<MessageId, u32>,
@@ -160,7 +160,7 @@ impl Show for PostponeResetsCount {
     }
 }
 
-/// A delivery that nobody settled is taken off the count.
+/// Subtracts deliveries that nobody settled.
 #[derive(Debug, Default)]
 struct LeaseEndNotCounted {
     open: HashSet<MessageId>,

@@ -23,14 +23,14 @@ pub(crate) const FAULTS: &[Entry] = &[
 /// A waiting pull of another client.
 type Waiter = (PartitionId, usize, oneshot::Sender<Vec<RawDelivery>>);
 
-/// Two clients that wait are woken by one message, and both take it.
+/// Two waiting clients are woken by one message, and both take it.
 #[derive(Debug, Default)]
 struct WaitersShare {
     waiters: Kept<Vec<Waiter>>,
 }
 
 impl WaitersShare {
-    /// The other client that has waited longest.
+    /// Returns the other client that has waited longest.
     fn other(&self, client: &Client, partition: &PartitionId) -> Option<oneshot::Sender<Vec<RawDelivery>>> {
         let mut waiters = self.waiters.lock();
         waiters.retain(|(.., waiter)| !waiter.is_closed());
@@ -70,7 +70,7 @@ impl Quirk for WaitersShare {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Blocks {
-    /// Of messages of any partition.
+    /// Extensions, for messages of any partition.
     Extensions,
     #[default]
     OtherPulls,
@@ -83,7 +83,7 @@ struct Connection {
     waiting: Kept<Vec<(usize, PartitionId)>>,
 }
 
-/// A waiting pull, as long as it waits.
+/// A waiting pull, for as long as it waits.
 struct Use<'a>(&'a Connection, (usize, PartitionId));
 
 impl Drop for Use<'_> {

@@ -1,4 +1,5 @@
-//! Messages that cannot be read, and faults in what becomes of them. The right backend beneath keeps them whole.
+//! Messages that cannot be read, and faults in what happens to them. The correct backend beneath keeps them
+//! undamaged.
 
 use anyqueue::adapter::{Action, RawDelivery, Settlement};
 use anyqueue::{Browsed, Error, ErrorKind, MessageData, Result};
@@ -7,7 +8,7 @@ use anyqueue_conformance::Fault;
 use crate::basic::Basic;
 
 impl Basic {
-    /// Deliveries as a backend would make them that stores what was damaged.
+    /// Returns deliveries as a backend would that has stored damaged messages.
     pub(crate) async fn as_stored(&self, mut got: Vec<RawDelivery>) -> Result<Vec<RawDelivery>> {
         let corrupted = self.shared.lock().corrupted.clone();
         let is_damaged = |delivery: &RawDelivery| corrupted.contains(&delivery.lease.id);
@@ -39,7 +40,7 @@ impl Basic {
         Ok(got)
     }
 
-    /// A page as such a backend would show it.
+    /// Returns a page as such a backend would show it.
     pub(crate) fn page_as_stored(&self, mut page: Vec<Browsed>) -> Result<Vec<Browsed>> {
         let corrupted = self.shared.lock().corrupted.clone();
         for shown in page.iter_mut().filter(|shown| corrupted.contains(&shown.message.id())) {

@@ -54,7 +54,8 @@ enum Unheard {
     RestOfFreedGroup,
 }
 
-/// The pulls that wait. What they do not hear makes them deaf before it happens; the next push they hear cures them.
+/// The waiting pulls. Before something that they must not notice happens, they stop listening; the next push
+/// that they do notice makes them listen again.
 #[derive(Debug)]
 struct Sleepers {
     unheard: Unheard,
@@ -76,11 +77,11 @@ struct Sleeper {
     partition: PartitionId,
     client: usize,
     deaf: watch::Sender<bool>,
-    /// Told when it has stopped listening.
+    /// Notified when the pull has stopped listening.
     stopped: Notify,
 }
 
-/// A sleeper among the others, as long as it sleeps.
+/// A pull among the waiting ones, for as long as it waits.
 struct Bed<'a> {
     sleepers: &'a Sleepers,
     sleeper: Arc<Sleeper>,
@@ -108,7 +109,7 @@ impl Sleepers {
         self.known.lock().iter().filter(|sleeper| sleeper.partition == *partition).cloned().collect()
     }
 
-    /// Returns when they have stopped listening; one that nobody polls is not waited for long.
+    /// Returns when these pulls have stopped listening; does not wait long for one that nobody polls.
     async fn deafen(&self, sleepers: impl IntoIterator<Item = Arc<Sleeper>>) {
         for sleeper in sleepers {
             if !sleeper.deaf.send_replace(true) {
@@ -118,7 +119,7 @@ impl Sleepers {
         }
     }
 
-    /// Which partition's sleepers do not hear of a settlement.
+    /// Returns the partition whose waiting pulls do not notice this settlement.
     fn missed<'a>(&self, Settlement { lease, action, .. }: &'a Settlement) -> Option<&'a PartitionId> {
         match (self.unheard, action) {
             (Unheard::Release | Unheard::RestOfReturned, Action::Release | Action::Retry)

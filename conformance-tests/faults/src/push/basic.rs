@@ -86,7 +86,7 @@ impl Basic {
         stored(messages)
     }
 
-    /// Stores a moment later, unless the client is closed by then.
+    /// Stores the messages a moment later, unless the client is closed by then.
     fn push_buffered(&self, place: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         self.local().buffer.extend(messages.iter().map(|message| (place.clone(), message.clone())));
         let (inner, local) = (self.inner.clone(), self.local.clone());

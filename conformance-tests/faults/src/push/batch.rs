@@ -29,7 +29,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 
 type HeaderMap = std::collections::BTreeMap<String, String>;
 
-/// Headers are stored changed.
+/// Stores changed headers.
 #[derive(Debug)]
 struct Headers(fn(&mut HeaderMap));
 
@@ -55,7 +55,7 @@ impl Quirk for Headers {
     }
 }
 
-/// A batch is stored in another order than its own.
+/// Stores a batch in another order than its own.
 #[derive(Debug)]
 struct Reordered(fn(&mut [MessageData]));
 

@@ -1,4 +1,4 @@
-//! Faults of pushes that change what waits with their key.
+//! Faults of pushes that change the waiting message with their key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::BehindWithoutKey, BREAKS, || Arc::new(Instead(behind_without_key))),
 ];
 
-/// They were written together with the cases that find them, not from the contract alone.
+/// Empty: these faults were written together with the cases that find them, not from the contract alone.
 const BREAKS: &[Clause] = &[];
 
-/// Another push than the one that was asked for.
+/// Makes another push than the one that was requested.
 #[derive(Debug)]
 struct Instead(fn(&MessageData) -> MessageData);
 
@@ -89,7 +89,7 @@ impl Quirk for Instead {
     }
 }
 
-/// What waits is deleted, and pushed anew under its id.
+/// Deletes the waiting message and pushes it anew under its id.
 #[derive(Debug)]
 struct Anew {
     own_options: bool,
@@ -177,12 +177,12 @@ impl Quirk for OfItself {
     }
 }
 
-/// Replaces a moment later, when a push that came after it may have replaced already.
+/// Replaces a moment later, when a later push may already have replaced the content.
 #[derive(Debug, Default)]
 struct Late(Kept<u64>);
 
 impl Late {
-    /// Each shorter than the one before, ten times over.
+    /// Returns a pause that is shorter than the one before, ten times in a row.
     fn pause(&self) -> Duration {
         let mut count = self.0.lock();
         *count += 1;

@@ -68,7 +68,7 @@ impl Basic {
         self.inner.push(place, messages).await
     }
 
-    /// The backend sees no keys: the fault keeps its own book of them.
+    /// Keeps the keys in a list of its own; the backend sees none.
     pub(crate) async fn push_with_own_keys(
         &self,
         place: &PartitionId,

@@ -1,4 +1,4 @@
-//! Faults of pushing: what is stored, under which id, in which order.
+//! Faults of pushing: what is stored, under which id, and in which order.
 
 pub(crate) mod basic;
 pub(crate) mod batch;

@@ -1,4 +1,4 @@
-//! Faults of options: a message is stored with others than it was pushed with, and shown with its own.
+//! Faults of options: a message is stored with other options than it was pushed with, and shown with its own.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 /// Where a pushed message comes from.
 struct Origin<'a> {
     client: usize,
-    /// Those before it in its batch.
+    /// The messages before it in its batch.
     before: &'a [MessageData],
 }
 

@@ -27,7 +27,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     }),
 ];
 
-/// Another action than was asked for.
+/// Performs another action than the one that was requested.
 #[derive(Debug)]
 struct Instead(fn(&Action) -> Option<Action>);
 
@@ -55,7 +55,7 @@ impl Quirk for Instead {
     }
 }
 
-/// What a postponement has to take off is left on.
+/// Keeps in the count what a postponement should subtract.
 #[derive(Debug, Default)]
 struct PostponeCounts {
     postponed: Kept<HashMap<MessageId, u32>>,
@@ -194,7 +194,7 @@ impl Quirk for LostEndsBatch {
     }
 }
 
-/// Known are the partitions that were pushed to.
+/// The partitions that were pushed to are known.
 #[derive(Debug, Default)]
 struct MoveToNewVanishes {
     known: Kept<HashSet<PartitionId>>,

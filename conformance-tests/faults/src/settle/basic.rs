@@ -73,7 +73,7 @@ impl Basic {
         outcomes.pop().unwrap_or(Ok(SettleOutcome::Lost))
     }
 
-    /// What the fault does instead; `None` for nothing at all.
+    /// Returns the action that the fault performs instead; `None` if it does nothing.
     fn changed_action(&self, lease: &Lease, action: &Action) -> Option<Action> {
         let Some(fault) = self.fault else { return Some(action.clone()) };
         let to_dead = |to: &PartitionId| to.is_dead_letters();
@@ -170,7 +170,7 @@ impl Basic {
         Ok(outcome)
     }
 
-    /// Nobody has taken the message since.
+    /// Returns whether nobody has taken the message since.
     fn owns(&self, lease: &Lease) -> bool {
         self.shared.lock().owners.get(&lease.id) == Some(lease)
     }
@@ -182,7 +182,7 @@ impl Basic {
         Ok(if deleted { SettleOutcome::Settled } else { SettleOutcome::Lost })
     }
 
-    /// Makes the message, stored in `stored_in`, deliverable once more where it was pulled from.
+    /// Makes the message that is stored in `stored_in` deliverable once more where it was pulled from.
     async fn copy(&self, lease: &Lease, stored_in: &PartitionId) {
         let Some(inspect) = self.inner.inspect() else { return };
         let page = inspect.browse(stored_in, Page::of(anyqueue::MAX_PAGE)).await.unwrap_or_default();
@@ -208,7 +208,8 @@ impl Basic {
         Ok(outcome)
     }
 
-    /// Leaves the message to its lease, which ends after `delay`: it comes back ahead of others.
+    /// Leaves the message to its lease, which ends after `delay`; the message then comes back ahead of
+    /// others.
     async fn let_lapse(&self, lease: &Lease, delay: Duration) -> Result<SettleOutcome> {
         let extension = Extension { lease: lease.clone(), duration: delay };
         let outcome = self.inner.extend(&[extension]).await.pop().unwrap_or(Ok(ExtendOutcome::Lost))?;

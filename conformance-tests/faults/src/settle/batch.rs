@@ -1,4 +1,4 @@
-//! Faults of calls for many: what holds for one is wrong for a batch.
+//! Faults of batch calls: what is right for one item is wrong for a batch.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::TooLargeIsSafe, &[Clause::PushErrors], || Arc::new(TooLargeIsSafe)),
 ];
 
-/// Takes a token for the right one that begins as that does, or that begins with it.
+/// Accepts a token that begins with the right one, or that is the beginning of it.
 #[derive(Debug, Default)]
 struct TokenByItsStart(Kept<HashMap<MessageId, Lease>>);
 
@@ -49,7 +49,7 @@ impl Quirk for TokenByItsStart {
     }
 }
 
-/// Each delivery has a token of its own, and any of them will do for whatever is held.
+/// Each delivery has its own token, but any such token is accepted for any held message.
 #[derive(Debug, Default)]
 struct TokensInterchange {
     leases: Kept<HashMap<Token, Lease>>,
@@ -57,7 +57,7 @@ struct TokensInterchange {
 }
 
 impl TokensInterchange {
-    /// The right lease of what is meant, if the token is of anything.
+    /// Returns the right lease of the message that is meant, if the token is known.
     fn meant(&self, lease: &Lease) -> Lease {
         match self.leases.lock().get(&lease.token) {
             Some(own) if own.id == lease.id => own.clone(),
@@ -91,7 +91,7 @@ impl Quirk for TokensInterchange {
     }
 }
 
-/// What is held, as far as it was told.
+/// The leases that are held, as far as the fault knows.
 #[derive(Debug, Default)]
 struct RefusedFailsBatch {
     held: Kept<HashSet<Lease>>,
@@ -117,7 +117,8 @@ impl Quirk for RefusedFailsBatch {
     }
 }
 
-/// Of a batch of extensions so many are done, or those of the first one's partition; all are acknowledged.
+/// Extends only the first few of a batch, or those of the first one's partition, but acknowledges all of
+/// them.
 #[derive(Debug)]
 struct ExtendsSome(Option<usize>);
 

@@ -1,4 +1,4 @@
-//! Faults of what a message carries: one field is lost in one fate.
+//! Faults of what a message carries: one field is lost by one kind of settlement.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn moved(action: &Action) -> bool {
     matches!(action, Action::Move { .. })
 }
 
-/// What was settled like this has lost the field.
+/// Messages that were settled in this way have lost the field.
 #[derive(Debug)]
 struct Lost {
     by: fn(&Action) -> bool,
@@ -140,7 +140,7 @@ fn without_group(message: MessageData) -> MessageData {
     message.with_options(options)
 }
 
-/// Out of the dead letters a message comes without what decides where it stands, though it still shows it.
+/// A message that comes out of the dead letters has lost what decides its place, though it still shows it.
 #[derive(Debug)]
 struct Forgotten {
     forget: fn(MessageData) -> MessageData,

@@ -1,4 +1,4 @@
-//! Faults of settling: what becomes of a message.
+//! Faults of settling: what happens to a message.
 
 pub(crate) mod actions;
 pub(crate) mod basic;

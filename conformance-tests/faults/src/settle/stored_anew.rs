@@ -27,23 +27,23 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::SecondReturnToBack, &[Clause::SettleActions], || reborn(second_return_to_back)),
 ];
 
-/// The message that is inserted, and the count it has then.
+/// The message that is inserted, and the delivery count that it gets.
 struct Rebirth {
     to: PartitionId,
     options: TaskOptions,
     count: u32,
 }
 
-/// What is known of a delivery that is settled.
+/// What is known of a delivery that is being settled.
 struct Held {
     delivery: RawDelivery,
-    /// How often its message came back before.
+    /// How often the message came back before.
     returns: u32,
 }
 
 type Plan = fn(&Held, &Action) -> Option<Rebirth>;
 
-/// Moved rightly: without delay and key.
+/// Moves correctly: without delay and key.
 fn moved(held: &Held, action: &Action) -> Option<Rebirth> {
     let Action::Move { to, .. } = action else { return None };
     let mut options = held.delivery.message.options().clone();
@@ -74,7 +74,7 @@ fn move_repeats_delay(held: &Held, action: &Action) -> Option<Rebirth> {
     Some(rebirth)
 }
 
-/// Put back rightly, but for its place.
+/// Puts the message back correctly, except for its place.
 fn put_back(held: &Held, action: &Action) -> Option<Rebirth> {
     let delivered = held.delivery.delivery_count.unwrap_or_default();
     let count = match action {
@@ -108,7 +108,7 @@ fn second_return_to_back(held: &Held, action: &Action) -> Option<Rebirth> {
 struct Reborn {
     plan: Plan,
     originals: Originals,
-    /// When the messages inserted again were pushed, and how often they were delivered before.
+    /// When each message that was inserted again had been pushed, and how often it had been delivered.
     births: Kept<HashMap<MessageId, (Instant, u32)>>,
     returns: Kept<HashMap<MessageId, u32>>,
     held: Kept<HashMap<Lease, RawDelivery>>,

@@ -36,10 +36,10 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::SuccessorsIgnoreKeys, BREAKS, || Arc::new(IgnoreKeys)),
 ];
 
-/// They were written together with the cases that find them, not from the contract alone.
+/// Empty: these faults were written together with the cases that find them, not from the contract alone.
 const BREAKS: &[Clause] = &[];
 
-/// Other successors than those that were asked for.
+/// Stores other successors than those that were given.
 #[derive(Debug)]
 struct Instead(fn(&Settlement) -> Vec<Successor>);
 
@@ -84,7 +84,7 @@ fn changed(settlement: &Settlement, change: impl Fn(&MessageData) -> MessageData
     settlement.then.iter().map(one).collect()
 }
 
-/// The same message with another payload.
+/// Returns the same message with another payload.
 fn with_payload(message: &MessageData, payload: String) -> MessageData {
     let mut made = MessageData::with_id(message.id(), payload)
         .with_headers(message.headers().clone())
@@ -106,7 +106,7 @@ impl Quirk for Instead {
     }
 }
 
-/// The settlement without its successors.
+/// Returns the settlement without its successors.
 fn bare(settlement: &Settlement) -> Settlement {
     settlement.clone().with_then(Vec::new())
 }
@@ -115,7 +115,7 @@ fn settled(answer: &anyqueue::Result<SettleOutcome>) -> bool {
     matches!(answer, Ok(SettleOutcome::Settled))
 }
 
-/// Stores successors by pushes of their own.
+/// Stores successors by separate pushes.
 async fn push_all(client: &Client, then: &[Successor]) -> Vec<anyqueue::Result<PushOutcome>> {
     let mut answers = Vec::new();
     for Successor { partition, message } in then {
@@ -124,7 +124,7 @@ async fn push_all(client: &Client, then: &[Successor]) -> Vec<anyqueue::Result<P
     answers
 }
 
-/// Settles each on its own, as `end` does it.
+/// Settles each on its own, by calling `end`.
 async fn one_by_one<'a, F>(settlements: &'a [Settlement], mut end: impl FnMut(&'a Settlement) -> F) -> Settled
 where
     F: Future<Output = anyqueue::Result<SettleOutcome>> + Send,
@@ -136,7 +136,8 @@ where
     answers
 }
 
-/// A successor with the group of its delivery is stored while the delivery still holds the group, and its followers after it.
+/// Stores a successor's group under another name, and shows the right one, so that nothing ahead of it in the
+/// group keeps it waiting.
 #[derive(Debug)]
 struct AheadOfGroup;
 
@@ -236,7 +237,7 @@ impl Quirk for OfLost {
     }
 }
 
-/// Of what it has settled itself.
+/// The leases that it has settled itself.
 #[derive(Debug, Default)]
 struct OfRepeated(Kept<HashSet<Lease>>);
 
@@ -271,7 +272,7 @@ impl Quirk for LostStops {
     }
 }
 
-/// The lease is looked at first: a lost owner's are not stored.
+/// Checks the lease first: the successors of a lost owner are not stored.
 #[derive(Debug)]
 struct BeforeEnd;
 

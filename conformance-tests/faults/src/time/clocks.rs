@@ -1,4 +1,4 @@
-//! Faults of clients that go by their own clock, and of times at the edge.
+//! Faults of clients that use their own clock, and of times at the limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const MILLI: Duration = Duration::from_millis(1);
 const FOR_EVER: Duration = Duration::from_hours(24);
 
 impl Client {
-    /// What a time of this client's clock, so long from its now, is from the server's now.
+    /// Returns how far in the server's future a time is that this client's clock shows after `span`.
     fn by_its_clock(&self, span: Duration) -> Duration {
         (self.clock.wall() + span).duration_since(SystemTime::now()).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl Quirk for DueByClientClock {
     }
 }
 
-/// The settlements, those that postpone with another delay.
+/// Returns the settlements, with another delay for those that postpone.
 fn put_off(settlements: &[Settlement], other: impl Fn(Duration) -> Duration) -> Vec<Settlement> {
     let one = |settlement: &Settlement| match &settlement.action {
         Action::Postpone { delay, headers } => {
@@ -123,7 +123,7 @@ impl Quirk for LeaseByClientClock {
 /// How often a fault that waits looks at its clock.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Stores what is postponed at once, and hides it until the time that the client's clock showed then plus the delay.
+/// Stores a postponed message at once, and hides it until the client's clock at that time, plus the delay.
 #[derive(Debug, Default)]
 struct DueByWallClock(Kept<HashMap<MessageId, SystemTime>>);
 
@@ -173,7 +173,7 @@ impl Quirk for DueByWallClock {
     }
 }
 
-/// Releases, before each claim, what its holder's clock says is over.
+/// Before each claim, releases messages whose lease is over by their holder's clock.
 #[derive(Debug, Default)]
 struct LeaseByWallClock(Kept<Vec<(Lease, SystemTime, Clock)>>);
 
@@ -224,7 +224,8 @@ impl Quirk for WaitByWallClock {
     }
 }
 
-/// A dead letter that has died, by the clock where it did, later than it is here is not handed out yet.
+/// Does not yet hand out a dead letter whose death, by the clock of the process where it died, lies in this
+/// client's future.
 #[derive(Debug)]
 struct MovedByClientClock;
 

@@ -1,4 +1,5 @@
-//! Faults of time: what is told or done later than it is declared, but not so late that a generous bound would see it.
+//! Faults of time: something is reported or done later than declared, but not so late that a generous bound
+//! would notice.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -29,7 +30,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::ExchangeIgnoresStop, &[Clause::DroppedPull], || Arc::new(ExchangeIgnoresStop)),
 ];
 
-/// Late, but within what a busy machine may take.
+/// Late, but not later than a busy machine may be.
 const LATE: Duration = Duration::from_millis(700);
 
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Quirk for PollsEachSecond {
     }
 }
 
-/// The answer takes its time, and the lease is counted from its arrival.
+/// The answer takes some time, and the lease is counted from its arrival.
 #[derive(Debug)]
 struct LeaseUntilFromAnswer;
 
@@ -85,7 +86,7 @@ impl Quirk for DelayEndsLate {
     }
 }
 
-/// Who held it is refused in time; the others get it late.
+/// The holder is refused in time, but the others get the message late.
 #[derive(Debug)]
 struct LeaseEndsLate;
 
@@ -102,7 +103,8 @@ impl Quirk for LeaseEndsLate {
     }
 }
 
-/// A pull that waits when its partition is resumed hears of pushes from then on, and looks at its end.
+/// A pull that waits when its partition is resumed notices nothing until its wait ends, when it looks once
+/// more.
 #[derive(Debug, Default)]
 struct ResumedDeafToDelays {
     waiting: Kept<Vec<(PartitionId, CancellationToken)>>,
@@ -138,7 +140,7 @@ impl Quirk for ResumedDeafToDelays {
     async fn set_paused(&self, client: &Client, partition: &PartitionId, paused: bool) -> Result<()> {
         client.right.set_paused(partition, paused).await?;
         if !paused {
-            // Who finds something now is woken.
+            // A pull that finds something now is woken.
             tokio::time::sleep(Duration::from_millis(20)).await;
             self.awake(partition).iter().for_each(CancellationToken::cancel);
         }
@@ -146,7 +148,7 @@ impl Quirk for ResumedDeafToDelays {
     }
 }
 
-/// In one answer, which is where it can be seen.
+/// Postponed messages come last within one result, which is where that can be seen.
 #[derive(Debug, Default)]
 struct PostponedGoesVeryLast {
     postponed: Kept<HashSet<MessageId>>,

@@ -1,4 +1,4 @@
-//! Faults of clocks, and of what is done too late.
+//! Faults of clocks, and of things done too late.
 
 pub(crate) mod clocks;
 pub(crate) mod lateness;

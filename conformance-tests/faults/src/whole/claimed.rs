@@ -1,4 +1,4 @@
-//! Pulls of whole groups that bring something else than they should.
+//! Pulls of whole groups that return something else than they should.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::ExchangeTakesHeads, BREAKS, || Arc::new(ExchangeTakesHeads)),
 ];
 
-/// Whole groups are pulled for another number of members.
+/// Pulls whole groups with another number of members.
 #[derive(Debug)]
 struct Asks(fn(usize) -> usize);
 
@@ -38,7 +38,7 @@ impl Quirk for Asks {
     }
 }
 
-/// Whole groups come in another order.
+/// Returns whole groups in another order.
 #[derive(Debug)]
 struct Brings(fn(Vec<Vec<RawDelivery>>) -> Vec<RawDelivery>);
 
@@ -51,7 +51,7 @@ impl Quirk for Brings {
     }
 }
 
-/// Each group with what is behind its first member changed.
+/// Changes what is behind the first member of each group.
 fn with_followers(
     mut groups: Vec<Vec<RawDelivery>>,
     change: impl Fn(&mut [RawDelivery]),
@@ -88,7 +88,7 @@ async fn release(client: &Client, deliveries: impl IntoIterator<Item = RawDelive
     }
 }
 
-/// As many groups come as messages were asked for.
+/// Returns as many groups as messages were requested.
 #[derive(Debug)]
 struct BeyondMax;
 
@@ -107,7 +107,7 @@ impl Quirk for BeyondMax {
     }
 }
 
-/// The last group is claimed as a whole, and returned as far as the pull has room.
+/// Claims the last group as a whole, and returns as much of it as the pull has room for.
 #[derive(Debug)]
 struct CutHeld;
 
@@ -127,7 +127,7 @@ impl Quirk for CutHeld {
     }
 }
 
-/// How much is to be taken off the counts of messages.
+/// How much to subtract from the count of each message.
 #[derive(Debug, Default)]
 struct CountHead(Kept<HashMap<MessageId, u32>>);
 
@@ -151,7 +151,7 @@ impl Quirk for CountHead {
     }
 }
 
-/// The most members that each client has asked for.
+/// The most members that each client has requested.
 #[derive(Debug, Default)]
 struct ForGood(Kept<HashMap<usize, usize>>);
 

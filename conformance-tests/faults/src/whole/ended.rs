@@ -23,7 +23,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::LeaseEndLeavesGroup, BREAKS, || Arc::<LeaseEnds>::default()),
 ];
 
-/// Members that were taken out of their group and shall not be seen to be.
+/// Members that were taken out of their group, and still show it.
 #[derive(Debug, Default)]
 struct Ungrouped(Kept<HashMap<MessageId, Arc<str>>>);
 
@@ -40,7 +40,7 @@ impl Ungrouped {
     }
 }
 
-/// What is held of a group that was claimed whole.
+/// The members still held of a group that was claimed whole.
 #[derive(Debug)]
 struct Claim {
     group: Arc<str>,
@@ -87,7 +87,7 @@ impl Ends {
         self.claims.lock().extend(claims);
     }
 
-    /// The group, if others are held that were claimed with it.
+    /// Returns the group, if others are held that were claimed with this member.
     fn end(&self, lease: &Lease) -> Option<Arc<str>> {
         let mut claims = self.claims.lock();
         let claim = claims.iter_mut().find(|claim| claim.held.contains(lease))?;
@@ -115,7 +115,7 @@ impl Ends {
     }
 }
 
-/// The oldest that waits in the group.
+/// Returns the oldest waiting message of the group.
 async fn first_in_line(right: &Right, partition: &PartitionId, group: &Arc<str>) -> Option<MessageId> {
     let page = right.browse(partition, Page::of(MAX_PAGE)).await.ok()?;
     let waits = |it: &&anyqueue::Browsed| {
@@ -155,18 +155,18 @@ impl Quirk for Ends {
     }
 }
 
-/// Leases of whole groups end by its hand, a little before the right backend would end them.
+/// Ends the leases of whole groups itself, shortly before the correct backend would.
 #[derive(Debug, Default)]
 struct LeaseEnds {
     ungrouped: Arc<Ungrouped>,
     extended: Arc<Kept<HashSet<Lease>>>,
 }
 
-/// So much longer are they held beneath.
+/// How much longer the correct backend holds them.
 const LONGER: Duration = Duration::from_millis(200);
 
 impl LeaseEnds {
-    /// Ends them in so long, and takes them out of their group, as far as they are held until then.
+    /// Ends these leases after this time, and takes the members that are still held then out of their group.
     fn end_in(&self, client: &Client, after: Duration, members: Vec<(Lease, Arc<str>)>) {
         let (right, ungrouped) = (client.right.clone(), Arc::clone(&self.ungrouped));
         let extended = Arc::clone(&self.extended);

@@ -1,4 +1,4 @@
-//! Members that are not due, and are taken with the others; and disabled ones that join a group too late.
+//! Members that are not due but are taken with the others, and disabled ones that join a group too late.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::RegroupedWhenEnabled, BREAKS, || Arc::<RegroupedWhenEnabled>::default()),
 ];
 
-/// A pull of whole groups first makes members ready that are in this state.
+/// A pull of whole groups first makes members in this state ready.
 #[derive(Debug)]
 struct TakesToo {
     state: MessageState,
     change: fn() -> Amend,
 }
 
-/// Those in this state whose group has a member that waits.
+/// Returns the messages in this state whose group has a waiting member.
 fn beside_ready(page: &[Browsed], state: MessageState) -> Vec<MessageId> {
     let in_state = |state| page.iter().filter(move |found| found.state == state);
     let group = |found: &Browsed| found.message.options().group.clone();
@@ -52,7 +52,7 @@ impl Quirk for TakesToo {
     }
 }
 
-/// The groups that disabled messages are to have once they are enabled.
+/// The groups that disabled messages get once they are enabled.
 #[derive(Debug, Default)]
 struct RegroupedWhenEnabled(Kept<HashMap<MessageId, Regroup>>);
 

@@ -10,10 +10,10 @@ use anyqueue::PartitionId;
 use anyqueue::adapter::{PullRequest, RawDelivery};
 use anyqueue_conformance::Clause;
 
-/// They were written together with the cases that find them, not from the contract alone.
+/// Empty: these faults were written together with the cases that find them, not from the contract alone.
 const BREAKS: &[Clause] = &[];
 
-/// Whether the pull may bring several members of one group.
+/// Returns whether the pull may return several members of one group.
 fn is_whole(partition: &PartitionId, request: &PullRequest) -> bool {
     request.group_members > 1 && !partition.is_dead_letters()
 }
@@ -26,7 +26,7 @@ fn are_together(one: &RawDelivery, next: &RawDelivery) -> bool {
     group_of(one).is_some() && group_of(one) == group_of(next)
 }
 
-/// The deliveries of a whole pull, taken apart into groups. What has no group is alone.
+/// Splits the deliveries of a whole pull into groups. A message without a group is alone.
 fn groups(deliveries: &[RawDelivery]) -> Vec<Vec<RawDelivery>> {
     deliveries.chunk_by(are_together).map(<[_]>::to_vec).collect()
 }

@@ -53,7 +53,7 @@ pub(crate) async fn dequeue(State(app): State<Arc<App>>, Json(which): Json<Which
     app.writable()?;
     let (worker, registry) = (JobWorker::of(&which.id)?, app.registry()?);
     let (info, kept) = registry.admitted(&worker.name, &worker.session).await?.ok_or_else(expired)?;
-    // Who asks for more than fits has not received the last ones.
+    // A worker that asks for more than it has room for has not received the last ones.
     let beyond: Vec<_> = kept.iter().skip(info.slots.saturating_sub(1)).collect();
     for (id, sealed) in &beyond {
         if let Ok(held) = app.open(sealed) {
@@ -81,7 +81,7 @@ pub(crate) async fn dequeue(State(app): State<Arc<App>>, Json(which): Json<Which
     let held = app.hand_out(delivery);
     let sealed = app.seal(&held);
     let give_back = GiveBack::new(app.clone(), vec![held]);
-    // Kept before it is told: a task that nobody can name would be lost until its lease ends.
+    // Kept before it is sent: a task that nobody can name would be lost until its lease ends.
     let is_kept = registry.keep(&worker.name, &worker.session, |kept| kept.put(id, sealed.clone())).await?;
     is_kept.ok_or_else(expired)?;
     let body = serde_json::to_vec(&job).map_err(|error| Problem::invalid(error.to_string()))?;
@@ -149,7 +149,7 @@ pub(crate) async fn set_outcome(
         }
     };
     let settled = app.settle(&held, status, report).await?;
-    // It has ended. If this fails, the next ping finds that.
+    // The task has ended. If this fails, the next ping notices.
     let _ = registry.keep(&worker.name, &worker.session, |kept| kept.remove(id, sealed)).await;
     Ok(Json(settled == SettleOutcome::Settled))
 }

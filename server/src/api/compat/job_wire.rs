@@ -34,7 +34,7 @@ pub(crate) struct Which {
     pub(crate) id: String,
 }
 
-/// For how long a task is a worker's, unless it pings.
+/// How long a task belongs to a worker, unless the worker pings.
 pub(crate) fn lease(app: &App) -> Duration {
     let lease = &app.queue.capabilities().lease;
     VALID.min(lease.max)

@@ -1,4 +1,4 @@
-//! A worker that has nothing but an id: what the registry calls it, and what it is to do.
+//! A worker that has nothing but an id: its name in the registry, and its orders.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use crate::problem::{Answer, Problem};
 
-/// For how long a ping counts: such workers send one each minute.
+/// How long a ping is valid: such workers send one each minute.
 pub(crate) const VALID: Duration = Duration::from_mins(3);
 
-/// A worker as it names itself. Its id is its secret, so it is called otherwise where others see it.
+/// A worker that is known by its id. The id is its secret, so it has another name where others see it.
 pub(crate) struct JobWorker {
     id: Uuid,
     pub(crate) name: String,
@@ -24,7 +24,7 @@ impl JobWorker {
         Self::from(Uuid::new_v4())
     }
 
-    /// The worker with this id, however it is written.
+    /// The worker with this id, however the id is written.
     pub(crate) fn of(id: &str) -> Answer<Self> {
         let id = Uuid::parse_str(id);
         id.map(Self::from).map_err(|_| Problem::invalid("send the worker's id as RegisterWorker returned it"))
@@ -34,23 +34,24 @@ impl JobWorker {
         self.id.to_string()
     }
 
-    /// Whether it is to end when it holds nothing any more.
+    /// Whether the worker is to end once it holds nothing.
     pub(crate) fn is_to_end(&self, info: &WorkerInfo) -> bool {
         self.state(info) == WorkerState::Draining
     }
 
-    /// Whether it may have another task.
+    /// Whether the worker may have another task.
     pub(crate) fn takes_on(&self, info: &WorkerInfo) -> bool {
         self.state(info) == WorkerState::Working
     }
 
-    /// How it is to be: it cannot be told, so its calls are answered accordingly.
+    /// The state that the worker is to have: it cannot be given orders, so its calls are answered
+    /// accordingly.
     #[allow(clippy::unused_self, reason = "of this kind of worker alone")]
     pub(crate) fn state(&self, info: &WorkerInfo) -> WorkerState {
         match info.order {
             Some(Order::Quiet) => WorkerState::Quiet,
             Some(Order::Resume) => WorkerState::Working,
-            // Also what a later release may order.
+            // This includes orders that a later release may know.
             Some(_) => WorkerState::Draining,
             None => info.state,
         }

@@ -1,6 +1,7 @@
-//! Workers that know nothing but their own id and those of their tasks: they register, and ping.
+//! Workers that know nothing but their own id and those of their tasks: registration and pings.
 //!
-//! Such a worker has no deliveries. They are kept in its entry of the registry, sealed, so that any instance can serve each call.
+//! Such a worker has no deliveries. They are kept, sealed, in its registry entry, so that any instance can
+//! serve each call.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::problem::{Answer, Problem};
 use crate::shown::shown;
 use crate::wire::{Json, partition};
 
-/// The most tasks that such a worker holds, unless it says less.
+/// The most tasks that such a worker holds, unless it asks for fewer.
 const MAX_SLOTS: usize = 64;
 
 /// A worker that registers. Nothing at all is enough.
@@ -79,7 +80,8 @@ pub(crate) async fn ping(State(app): State<Arc<App>>, Json(which): Json<Which>) 
     let Some((info, kept)) = registry.admitted(&worker.name, &worker.session).await? else {
         return Ok(Json(false));
     };
-    // What its token is not for any more, or stays with another instance, is left alone.
+    // Deliveries from queues that its token no longer covers, or that stay with another instance, are left
+    // alone.
     let open = |(id, sealed)| Some(((id, sealed), app.open(sealed).ok()?));
     let held: Vec<_> = kept.iter().filter_map(open).collect();
     let leases: Vec<_> = held.iter().map(|(_, held)| (held, lease(&app))).collect();

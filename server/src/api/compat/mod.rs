@@ -1,4 +1,5 @@
-//! Requests as other systems have them, for programs that speak their protocols already. Each says the same as requests of ours, in other words.
+//! Endpoints of other systems, for programs that already speak their protocols. Each does the same as
+//! endpoints of this service, in other words.
 
 pub(crate) mod job_tasks;
 mod job_wire;

@@ -1,4 +1,4 @@
-//! Requests that may say nothing at all.
+//! Requests whose body may be missing.
 
 use axum::extract::{FromRequest, Request};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::problem::{Answer, Problem};
 use crate::wire::Json;
 
-/// A value as JSON, or its default if the request says nothing.
+/// A value as JSON, or its default if the request has no body.
 pub(crate) struct JsonOrNothing<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for JsonOrNothing<T> {

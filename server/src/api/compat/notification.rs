@@ -1,4 +1,4 @@
-//! A task as the management of a queue of notifications shows it.
+//! A task in the form in which the management of a queue of notifications shows it.
 
 use anyqueue::{MessageData, Task, TaskState};
 use anyqueue_worker::Failure;

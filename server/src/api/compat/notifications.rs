@@ -1,4 +1,5 @@
-//! The management of a queue of notifications, as time series stores behind context brokers have it: the tasks of a tenant are listed, counted and deleted.
+//! The management of a queue of notifications, in the form used by time series stores behind context brokers:
+//! the tasks of a tenant are listed, counted and deleted.
 
 use std::sync::Arc;
 
@@ -21,13 +22,15 @@ use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Json, Query, partition};
 
-/// The queue, unless another one is named.
+/// The queue, unless the request names another one.
 const QUEUE: &str = "notifications";
-/// What became of a task whose message or dead letter was deleted, and what the audit trail calls their number.
+/// The outcome for a task whose message or dead letter was deleted, and the name of their number in the audit
+/// trail.
 const DELETED: &str = "deleted";
-/// The most that is counted.
+/// The most tasks that are counted.
 const MAX_COUNT: u64 = 1_000_000;
-/// The most that one request deletes of what lives or is dead, and of what has ended: the ids of the former are remembered meanwhile.
+/// The most that one request deletes, of live and dead tasks together, and of ended ones: the ids of the
+/// former are remembered meanwhile.
 const MAX_DELETED: u64 = 10_000;
 
 /// Of which queue, and which of its tasks.
@@ -52,7 +55,7 @@ impl Which {
     fn filter(&self, prefix: Option<String>) -> TaskFilter {
         let wanted = |state: &TaskState| self.status.is_none_or(|status| status == Status::of(*state));
         let mut filter = TaskFilter::new();
-        // Without a status every state would do, and need not be named.
+        // Without a status every state would match, and none need be named.
         for state in TaskState::ALL.into_iter().filter(|_| self.status.is_some()).filter(wanted) {
             filter = filter.in_state(state);
         }
@@ -80,7 +83,7 @@ pub(crate) async fn list(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let found = found(&app, &which, &headers)?;
-    // Asked now: the answer is read when nobody knows any more who asked.
+    // Determined now: when the response is read, the caller is no longer known.
     let sees = access::sees_payloads();
     Ok(array(found, move |task| to_json(&Notification::of(&app, task, sees))))
 }
@@ -127,7 +130,7 @@ pub(crate) async fn count(
     if count.exact || count.value == MAX_COUNT {
         return Ok(Json(count.value));
     }
-    // The answer is a number alone: it cannot say that it is too small.
+    // The response is just a number: it cannot say that it is too small.
     Err(Problem::busy(format!("more than can be counted in time, at least {}: ask for less", count.value)))
 }
 
@@ -158,7 +161,7 @@ pub(crate) async fn delete(
         return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
     };
     let (mut handled, mut deleted) = (0, 0);
-    // Nothing of what has ended alone has a message.
+    // If only ended tasks are meant, none of them has a message.
     if Action::Delete.concerns_any(&filter.states) {
         let queue = app.queue.clone();
         let mut bulk =
@@ -181,7 +184,7 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Notes for the audit trail what is to be deleted, and that nothing is yet.
+/// Notes in the audit trail what is to be deleted, and that nothing has been yet.
 fn note(which: &Which, tenant: &Tenant) {
     for (header, value) in tenant.headers() {
         noted::detail(header, value);
@@ -196,12 +199,12 @@ fn found(app: &App, which: &Which, headers: &HeaderMap) -> Answer<TaskStream> {
 }
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {
-    // Writing to memory does not fail, and these have no maps with other keys than strings.
+    // Writing to memory does not fail, and these have no maps with keys other than strings.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// An array, read as the client reads: what it holds in memory is a page. If the backend fails within it, the connection is cut, so that nobody takes a part for
-/// the whole.
+/// An array, produced at the pace at which the client reads: memory holds one page. If the backend fails in
+/// the middle, the connection is cut, so that nobody takes a part for the whole.
 fn array(found: TaskStream, of: impl Fn(&Task) -> Vec<u8> + Send + 'static) -> Response {
     let body = Body::from_stream(elements(found, of));
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()

@@ -11,15 +11,16 @@ use crate::app::App;
 use crate::problem::Answer;
 use crate::wire::partition;
 
-/// The most kinds of one worker, and the most queues of one that names none.
+/// The most kinds of one worker, and the most queues of a worker that names none.
 pub(crate) const MAX_KINDS: usize = 64;
-/// The names of queues that are looked through for those of a token, and how many at once.
+/// How many pages of queue names are searched for those that the token covers, and the length of a page.
 const MAX_PAGES: usize = 10;
 const PAGE: usize = 100;
-/// Among so many of its messages the oldest is looked for: they come in the order in which they were pushed, but some wait for their time.
+/// How many messages are examined to find the oldest: they come in the order in which they were pushed, but
+/// some wait for their time.
 const LOOKED_AT: usize = 5;
 
-/// The queues of a worker: those that it named, or the first that whoever asks may touch.
+/// The queues of a worker: those that it named, or the first ones that the caller may touch.
 pub(crate) async fn served(app: &App, named: &[String]) -> Answer<Vec<PartitionId>> {
     if !named.is_empty() {
         return named.iter().map(|name| partition(name)).collect();
@@ -38,7 +39,7 @@ pub(crate) async fn served(app: &App, named: &[String]) -> Answer<Vec<PartitionI
     Ok(all)
 }
 
-/// Pulls the oldest task. Where nobody can look into queues, that of the first one that has any.
+/// Pulls the oldest task. Where queues cannot be browsed, pulls from the first one that has any.
 pub(crate) async fn oldest(
     queue: &Queue,
     kinds: &[PartitionId],
@@ -48,7 +49,7 @@ pub(crate) async fn oldest(
     if kinds.len() > 1 && queue.capabilities().inspect.browse {
         let waits = join_all(kinds.iter().map(|kind| age(queue, kind))).await;
         let mut known: Vec<_> = waits.into_iter().zip(kinds).collect();
-        // Those of which nothing is known come last, and are tried all the same.
+        // Queues of which nothing is known come last, and are tried all the same.
         known.sort_by_key(|(age, _)| Reverse(*age));
         kinds = known.into_iter().map(|(_, kind)| kind).collect();
     }
@@ -61,7 +62,7 @@ pub(crate) async fn oldest(
     Ok(None)
 }
 
-/// How long the oldest waits that can be pulled.
+/// How long the oldest message that can be pulled has waited.
 async fn age(queue: &Queue, kind: &PartitionId) -> Option<Duration> {
     let first = queue.browse(kind, Page::of(LOOKED_AT)).await.ok()?;
     let ready = first.iter().filter(|found| found.state == MessageState::Ready);

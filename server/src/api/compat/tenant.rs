@@ -1,4 +1,4 @@
-//! Who a notification is for, as its headers say it and as the names of its tasks begin.
+//! Who a notification is for, according to its headers and to the beginning of its task's name.
 
 use axum::http::HeaderMap;
 use base64::Engine as _;
@@ -9,11 +9,11 @@ use crate::problem::{Answer, Problem};
 const SERVICE: &str = "fiware-service";
 const SERVICE_PATH: &str = "fiware-servicepath";
 const CORRELATOR: &str = "fiware-correlator";
-/// How a part is written that is empty.
+/// How an empty part is written.
 const EMPTY: &str = "\"\"";
 const SEPARATOR: char = ':';
 
-/// The three headers; one that is missing is empty.
+/// The three headers; a missing one is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tenant {
     pub(crate) service: String,
@@ -31,12 +31,12 @@ impl Tenant {
         Ok(Self { service: text(SERVICE)?, service_path: text(SERVICE_PATH)?, correlator: text(CORRELATOR)? })
     }
 
-    /// Whether nobody is named.
+    /// Whether no tenant is named.
     pub(crate) fn is_nobody(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The headers with what they say, for people; the correlator only if there is one.
+    /// The headers with their values, for people; the correlator only if there is one.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         fn said(text: &str) -> &str {
             if text.is_empty() { "none" } else { text }
@@ -47,8 +47,9 @@ impl Tenant {
             .chain(correlator)
     }
 
-    /// How the names of its tasks begin: each part in base64, the correlator only if there is one. A unique part always follows, so that what ends here with a
-    /// separator is no other tenant's whose name is longer.
+    /// The beginning of the names of the tenant's tasks: each part in base64, the correlator only if there is
+    /// one. A unique part always follows, so that a prefix that ends with a separator never matches another
+    /// tenant with a longer name.
     pub(crate) fn prefix(&self) -> String {
         let mut prefix = String::new();
         let correlator = Some(&self.correlator).filter(|text| !text.is_empty());
@@ -59,7 +60,7 @@ impl Tenant {
         prefix
     }
 
-    /// Who a task is for, if its name says it in this way.
+    /// Who a task is for, if its name has this form.
     pub(crate) fn of_task(task_id: &str) -> Option<Self> {
         let parts: Vec<String> = task_id.split(SEPARATOR).map(decoded).collect::<Option<_>>()?;
         let [service, service_path, correlator, _unique] = parts.try_into().ok()?;
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn no_tenant_is_another_one_whose_name_is_longer() {
-        // In base64 `abc` begins `abcdef`.
+        // In base64, `abc` is the beginning of `abcdef`.
         let longer = format!("{}{}", tenant("s", "abcdef", "").prefix(), "x");
         assert!(!longer.starts_with(&tenant("s", "abc", "").prefix()));
         assert!(!longer.starts_with(&tenant("s", "", "").prefix()));

@@ -1,4 +1,5 @@
-//! Many queues, slow ones, too large ones, and people who ask for much: everybody sees something in time, and in the end all of it.
+//! Many queues, slow ones, ones that are too large, and people who ask for much: everybody sees something in
+//! time, and in the end all of it.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ async fn all(counts: &EndCounts) -> Counted {
     counts.over(Span::Hour, &QUEUES, None).await
 }
 
-/// Looks again until so many are seen, each time after a rest: what was seen then.
+/// Looks again, each time after a rest, until this many are seen; returns what was seen then.
 async fn looks_until(counts: &EndCounts, ledger: &Counting, wanted: u64, most_looks: usize) -> Counted {
     for _ in 0..most_looks {
         ledger.clock.advance(Duration::from_secs(30));
@@ -42,7 +43,7 @@ async fn queues_that_take_longer_than_a_look_are_all_known_in_turn() {
         ledger.ended(name, 40, Succeeded, 1, (1, 1));
     }
     ledger.told(|told| told.takes = Duration::from_millis(700));
-    // Three questions have room in a look, and each queue takes two.
+    // A look has room for three questions, and each queue takes two.
     let seen = looks_until(&counts, &ledger, 16, 6).await;
     assert!(!seen.is_whole, "some were read too long ago for that");
     for name in QUEUES {
@@ -91,7 +92,7 @@ async fn what_is_too_much_at_once_is_asked_for_in_parts_and_counted_once() {
         ledger.clock.advance(Duration::from_secs(16));
     }
     assert!(looks > 0, "that is more than a look has time for");
-    // What cannot be asked for in smaller parts is told as missing.
+    // What cannot be asked for in smaller parts is reported as missing.
     let (counts, ledger) = bed();
     ledger.told(|told| told.most_minutes = Some(0));
     let seen = counts.over(Span::Hour, &["p"], None).await;

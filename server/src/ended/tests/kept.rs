@@ -1,4 +1,4 @@
-//! What is known, and what is asked for it.
+//! What is known, and what is asked to know it.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn what_has_passed_is_asked_for_once_and_nothing_within_a_pause() {
     ledger.clock.advance(Duration::from_mins(7));
     assert_eq!(told(&counts, Span::Hour).await, [(7, 3)]);
     assert_eq!(asked(&ledger), [(-17, 5)]);
-    // A longer time is another question, and a shorter one within it none.
+    // A longer time is another question; a shorter one within it is none.
     told(&counts, Span::Week).await;
     assert_eq!(asked(&ledger).len(), 1 + 85);
     assert_eq!(told(&counts, Span::Day).await, [(1, 3)]);

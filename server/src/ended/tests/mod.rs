@@ -16,14 +16,14 @@ fn bed() -> (EndCounts, Arc<Counting>) {
     (EndCounts::new(queue), ledger)
 }
 
-/// How many ended, and in which step before the last.
+/// How many tasks ended, and how many steps before the last one.
 async fn told(counts: &EndCounts, span: Span) -> Vec<(usize, u64)> {
     let counted = counts.over(span, &["p"], None).await;
     let steps = counted.steps.iter().rev().enumerate();
     steps.map(|(ago, (_, step))| (ago, step.tasks())).filter(|(_, tasks)| *tasks > 0).collect()
 }
 
-/// What was asked since this was asked last, in minutes before now.
+/// What was asked since the last call, in minutes before now.
 fn asked(ledger: &Counting) -> Vec<(i64, i64)> {
     let before = |minute: u64| i64::try_from(minute).unwrap() - i64::try_from(ledger.now()).unwrap();
     let asked = ledger.told(|told| std::mem::take(&mut told.asked));

@@ -1,9 +1,11 @@
-//! Circles of imports between the files of a crate: none of their files can be read, tested or changed without the others.
+//! Circular imports between the files of a crate: none of these files can be read, tested or changed without
+//! the others.
 //!
-//! A file imports another if a `use` or a path in its code stands for something that the other defines. `mod` lines do not
-//! count, nor does code for tests alone: a test may use what stands above that which it tests. A name that a file only passes on
-//! (`pub use`) is of the file that defines it: so whoever imports it from there imports that file, and the one that passes it
-//! on imports nothing, unless its own code uses the name as well.
+//! A file imports another if a `use` or a path in its code refers to something that the other defines. `mod`
+//! lines do not count, nor does code that is only for tests: a test may use what is built on the code that it
+//! tests. A name that a file only re-exports (`pub use`) belongs to the file that defines it: whoever imports
+//! it from there imports that defining file, and the file that re-exports it imports nothing, unless its own
+//! code uses the name as well.
 
 mod resolve;
 mod tree;
@@ -14,13 +16,13 @@ use self::resolve::Edges;
 use self::tree::Tree;
 use super::file::{File, Finding, is_root};
 
-/// Imports shown of one file from one other.
+/// How many imports of one file from another are shown.
 const SHOWN: usize = 2;
 
 /// The files of a circle, in order.
 type Circle = Vec<String>;
 
-/// Every circle, with the imports that close it.
+/// Finds every circle, with the imports that close it.
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
@@ -36,14 +38,14 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
             }
         };
         let edges = resolve::edges(&tree);
-        // Files that several roots share are seen as often.
+        // Files that several roots share are found once for each root.
         let new = circles(&edges).into_iter().filter(|circle| seen.insert(circle.clone()));
         findings.extend(new.filter_map(|circle| finding(files, &circle, &edges)));
     }
     findings
 }
 
-/// One finding with all files and the imports that close the circle.
+/// Makes one finding with all files of the circle and the imports that close it.
 fn finding(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
     let first = files.iter().find(|file| circle.first() == Some(&file.path))?;
     let mut lines =
@@ -61,7 +63,7 @@ fn finding(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
     Some(Finding::new(first, 1, "circle", lines.join("\n")))
 }
 
-/// The largest sets of files of which each leads to each other.
+/// Returns the largest sets of files in which each file leads to every other.
 fn circles(edges: &Edges) -> BTreeSet<Circle> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (from, to) in edges.keys() {

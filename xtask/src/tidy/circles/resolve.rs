@@ -1,14 +1,14 @@
-//! Which file defines what a path stands for, and so which file takes something from which.
+//! Which file defines what a path refers to, and so which file imports from which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{Kind, Mention, Name, Tree};
 
-/// The names that are being looked up, each in its module. To know one, it is no use to ask for itself: two stars that both may lead
-/// to it would double the work at each turn.
+/// The names that are being looked up, each in its module. A name is not looked up again as part of its own
+/// look-up: two glob imports that may both lead to it would double the work at each step.
 type Asked = BTreeSet<(usize, String)>;
 
-/// What a path stands for.
+/// What a path refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// Something that this module's file defines.
@@ -16,10 +16,11 @@ enum Found {
     Module(usize),
 }
 
-/// For each file the files of which it uses something, each with the places of that: line, and path as written.
+/// For each pair of files of which the first uses something of the second, the places: line, and path as
+/// written.
 pub(super) type Edges = BTreeMap<(String, String), BTreeSet<(usize, String)>>;
 
-/// The edges between the files of one crate.
+/// Returns the edges between the files of one crate.
 pub(super) fn edges(tree: &Tree) -> Edges {
     let mut edges = Edges::new();
     for mention in &tree.mentions {
@@ -33,15 +34,16 @@ pub(super) fn edges(tree: &Tree) -> Edges {
     edges
 }
 
-/// The modules that define what is used there.
+/// Returns the modules that define what is used at this place.
 fn used(tree: &Tree, mention: &Mention) -> Vec<usize> {
-    // One word is a name of the file's own, or an import that counts by itself; but what is only passed on does not.
+    // A single word is a name of the file itself, or an import that counts by itself, unless it is only
+    // re-exported.
     if let (Kind::Path, [name]) = (&mention.kind, mention.words.as_slice())
         && !tree.passed_on.contains(&(mention.module, name.clone()))
     {
         return Vec::new();
     }
-    // A module's name alone takes nothing of it; a star takes all its names.
+    // The name of a module alone uses nothing of it; a glob uses all its names.
     let star = mention.kind == Kind::Glob;
     let found = resolve(tree, mention.module, &mention.words, &mut Asked::new()).into_iter();
     found
@@ -52,7 +54,7 @@ fn used(tree: &Tree, mention: &Mention) -> Vec<usize> {
         .collect()
 }
 
-/// What the path stands for, seen from this module. Nothing where it leads out of the crate.
+/// Returns what the path refers to, seen from this module; nothing if it leads out of the crate.
 fn resolve(tree: &Tree, module: usize, words: &[String], asked: &mut Asked) -> Vec<Found> {
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let parent = || tree.modules.get(module).and_then(|module| module.parent);
@@ -63,7 +65,7 @@ fn resolve(tree: &Tree, module: usize, words: &[String], asked: &mut Asked) -> V
         _ => None,
     };
     if let Some(start) = start {
-        // `super::super` goes on from there.
+        // `super::super` continues from there.
         return match rest.first().map(String::as_str) {
             None => vec![Found::Module(start)],
             Some("super") => resolve(tree, start, rest, asked),
@@ -74,8 +76,8 @@ fn resolve(tree: &Tree, module: usize, words: &[String], asked: &mut Asked) -> V
     then(tree, &found, rest, asked)
 }
 
-/// What the rest of a path stands for, from a module that it has reached. A name that is not seen there (a macro makes it) is
-/// taken for that module's own.
+/// Returns what the rest of a path refers to, from a module that it has reached. A name that is not found
+/// there (a macro makes it) is taken to be that module's own.
 fn walk(tree: &Tree, module: usize, words: &[String], asked: &mut Asked) -> Vec<Found> {
     let Some((first, rest)) = words.split_first() else { return vec![Found::Module(module)] };
     match find(tree, module, first, asked) {
@@ -84,7 +86,7 @@ fn walk(tree: &Tree, module: usize, words: &[String], asked: &mut Asked) -> Vec<
     }
 }
 
-/// What the rest stands for in what was found. What is in an item is that item's.
+/// Returns what the rest refers to within what was found. What is inside an item belongs to that item.
 fn then(tree: &Tree, found: &[Found], rest: &[String], asked: &mut Asked) -> Vec<Found> {
     if rest.is_empty() {
         return found.to_vec();
@@ -102,7 +104,8 @@ fn then(tree: &Tree, found: &[Found], rest: &[String], asked: &mut Asked) -> Vec
     modules.into_iter().flat_map(|module| walk(tree, module, rest, asked)).collect()
 }
 
-/// What the name stands for in the module; `None` if it does not have it, and while that is being asked already.
+/// Returns what the name refers to in the module; `None` if the module does not have it, or while it is
+/// already being looked up.
 fn find(tree: &Tree, module: usize, name: &str, asked: &mut Asked) -> Option<Vec<Found>> {
     if !asked.insert((module, name.to_owned())) {
         return None;

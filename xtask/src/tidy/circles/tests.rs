@@ -3,7 +3,7 @@
 use super::super::file::sample;
 use super::*;
 
-/// The circles of a crate with these files.
+/// Returns the circles of a crate with these files.
 fn found(sources: &[(&str, &str)]) -> Vec<Circle> {
     let files: Vec<File> =
         sources.iter().map(|(path, text)| sample(&format!("a/src/{path}"), text)).collect();
@@ -55,16 +55,17 @@ fn a_name_that_is_passed_on_is_of_the_file_that_defines_it() {
     let one = ("one.rs", "pub struct One;");
     let two = ("two.rs", "use crate::One;\npub struct Two(One);");
     assert_eq!(found(&[("lib.rs", &root("")), one, two]), [] as [Circle; 0]);
-    // Through the name that was passed on, `one` uses `two` and `two` uses `one`.
+    // Through the re-exported name, `one` uses `two` and `two` uses `one`.
     let both = ("one.rs", "use crate::two::Two;\npub struct One(Two);");
     assert_eq!(found(&[("lib.rs", &root("")), both, two]), [["one.rs", "two.rs"]]);
-    // What the root itself defines is the root's.
+    // What the root itself defines belongs to the root.
     let above = ("one.rs", "use crate::Top;\npub struct One(Top);");
     assert_eq!(found(&[("lib.rs", &root("pub struct Top;")), above, two]), [] as [Circle; 0]);
     assert_eq!(found(&[("lib.rs", &root("pub struct Top(One);")), above, two]), [["lib.rs", "one.rs"]]);
 }
 
-/// Each of three stars may have each of their own first words: that is asked once, not three times at each turn.
+/// Each of three globs may contain the first words of the others: that is looked up once, not three times at
+/// each step.
 #[test]
 fn stars_of_other_crates_end() {
     let two = "use alpha::*;\nuse beta::gamma::*;\nuse delta::*;\nuse super::one::*;\npub struct Two(One);";

@@ -1,4 +1,4 @@
-//! The modules of a crate, the names in each, and what each file takes from others, as the syntax trees tell.
+//! The modules of a crate, the names in each, and what each file uses of others, read from the syntax trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ pub(super) type Words = Vec<String>;
 pub(super) struct Tree {
     pub(super) modules: Vec<Module>,
     pub(super) mentions: Vec<Mention>,
-    /// The names that a module passes on (`pub use`).
+    /// The names that a module re-exports (`pub use`).
     pub(super) passed_on: BTreeSet<(usize, String)>,
 }
 
@@ -26,23 +26,23 @@ pub(super) struct Module {
     pub(super) globs: Vec<Words>,
 }
 
-/// What a name in a module stands for; it may stand for several.
+/// What a name in a module refers to; it may refer to several things.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Name {
-    /// Something that is defined there.
+    /// Something that is defined in the module.
     Item,
-    /// A module below it.
+    /// A module below this one.
     Module(usize),
-    /// What this path stands for.
+    /// Whatever this path refers to.
     Import(Words),
 }
 
-/// A place at which a file names something.
+/// A place at which a file mentions a name.
 #[derive(Debug)]
 pub(super) struct Mention {
     pub(super) module: usize,
     pub(super) words: Words,
-    /// From 1.
+    /// The line, from 1.
     pub(super) line: usize,
     pub(super) kind: Kind,
 }
@@ -58,14 +58,14 @@ pub(super) enum Kind {
 }
 
 impl Tree {
-    /// Of the crate with this root file. `read` has the texts.
+    /// Reads the crate with this root file. `read` returns the text of a file.
     pub(super) fn of(root: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let mut tree = Self::default();
         tree.file(None, root, folder_of(root), read)?;
         Ok(tree)
     }
 
-    /// Adds the module that is this file; the modules that it declares are below `folder`.
+    /// Adds the module in this file; the modules that it declares are below `folder`.
     fn file(
         &mut self,
         parent: Option<usize>,
@@ -131,12 +131,12 @@ impl Tree {
     }
 }
 
-/// `a/b` of `a/b/c.rs`.
+/// Returns `a/b` for `a/b/c.rs`.
 fn folder_of(file: &str) -> &str {
     file.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// The path without its steps up.
+/// Returns the path without its `..` parts.
 fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -149,7 +149,7 @@ fn normal(path: &str) -> String {
     parts.join("/")
 }
 
-/// What `#[path = "…"]` says.
+/// Returns what `#[path = "…"]` says.
 fn elsewhere(attributes: &[Attribute]) -> Option<String> {
     let attribute = attributes.iter().find(|attribute| attribute.path().is_ident("path"))?;
     let value = &attribute.meta.require_name_value().ok()?.value;
@@ -159,7 +159,7 @@ fn elsewhere(attributes: &[Attribute]) -> Option<String> {
     }
 }
 
-/// Whether it is compiled for tests alone.
+/// Returns whether the item is compiled only for tests.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
@@ -199,11 +199,11 @@ fn defined(item: &Item) -> Option<&Ident> {
     }
 }
 
-/// Notes what an item mentions.
+/// Collects what an item mentions.
 struct Collector<'t> {
     tree: &'t mut Tree,
     module: usize,
-    /// Whether a `use` here is one of the module's: others are of a function's block.
+    /// Whether a `use` here belongs to the module; others are inside a function.
     top: bool,
 }
 
@@ -259,7 +259,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Paths in a macro's arguments, which are not parsed: words with `::` between them.
+    /// Collects the paths in a macro's arguments, which are not parsed: words with `::` between them.
     fn tokens(&mut self, tokens: proc_macro2::TokenStream) {
         let (mut words, mut line, mut joins) = (Words::new(), 0, 0);
         for token in tokens {
@@ -333,7 +333,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         self.tokens(call.tokens.clone());
     }
 
-    /// Attributes and `pub(in …)` take nothing from anywhere.
+    /// Attributes and `pub(in …)` import nothing.
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 }

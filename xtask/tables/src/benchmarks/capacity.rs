@@ -3,7 +3,7 @@
 use super::figures::{Backend, Figures, Line, rate};
 use crate::reports::row;
 
-/// The backends of the model, and how they were set.
+/// The backends of the model, and their settings.
 const BACKENDS: [(&str, &str); 4] = [
     ("sqlite", "SQLite, `synchronous=full`"),
     ("postgres", "PostgreSQL, `synchronous_commit=on`"),
@@ -13,16 +13,16 @@ const BACKENDS: [(&str, &str); 4] = [
 /// Messages a day.
 const DAYS: [(&str, f64); 4] =
     [("1 million", 1e6), ("10 million", 1e7), ("100 million", 1e8), ("1 billion", 1e9)];
-/// Peak rate over mean rate.
+/// The ratio of the peak rate to the mean rate.
 const PEAK: f64 = 3.0;
-/// The share of what a server can do that one is willing to use.
+/// The share of a server's capacity that one is willing to use.
 const USE: f64 = 0.5;
-/// Seconds that a task takes.
+/// How many seconds a task takes.
 const TASK: f64 = 0.1;
-/// The share of slots that is meant to be occupied.
+/// The share of slots that should be occupied.
 const OCCUPIED: f64 = 0.7;
 const SECONDS_A_DAY: f64 = 86_400.0;
-/// `cycle` with these payloads, in bytes; without a name of its own it is the one of 256.
+/// `cycle` with these payload sizes, in bytes; the plain scenario has 256.
 const PAYLOADS: [(&str, &str); 5] = [
     ("100", "payload-100"),
     ("256", "cycle"),
@@ -31,7 +31,7 @@ const PAYLOADS: [(&str, &str); 5] = [
     ("16,000", "payload-16000"),
 ];
 
-/// P, D and C of each backend, and on what they were measured.
+/// Returns P, D and C of each backend, and what they were measured on.
 pub(super) fn inputs(figures: &Figures) -> String {
     let mut text = table("backend", &["P", "D", "C (computed)", "measured on"]);
     for (name, title, backend) in modelled(figures) {
@@ -46,7 +46,7 @@ pub(super) fn inputs(figures: &Figures) -> String {
     text
 }
 
-/// How many servers it takes.
+/// Returns how many servers it takes.
 pub(super) fn days(figures: &Figures) -> String {
     let names = modelled(figures).map(|(_, title, _)| title.split_once(',').map_or(title, |(name, _)| name));
     let mut heads = vec!["mean/s", "peak/s"];
@@ -64,7 +64,7 @@ pub(super) fn days(figures: &Figures) -> String {
     text
 }
 
-/// The rate of `cycle` by the size of payloads.
+/// Returns the rate of `cycle` by payload size.
 pub(super) fn payloads(figures: &Figures) -> String {
     let mut text = table("backend", &PAYLOADS.map(|(bytes, _)| bytes));
     for (_, title, backend) in modelled(figures) {
@@ -79,7 +79,7 @@ pub(super) fn payloads(figures: &Figures) -> String {
     text
 }
 
-/// What a billion messages a day cost on SQS.
+/// Returns what a billion messages a day cost on SQS.
 pub(super) fn sqs(figures: &Figures) -> String {
     let heads = [
         "levels, in use",
@@ -118,13 +118,13 @@ fn speed(line: Option<&Line>) -> Option<f64> {
     line.filter(|line| line.verified == Some(true))?.ours_per_s
 }
 
-/// Messages a second that are each pushed once and drained once.
+/// Returns how many messages a second can each be pushed once and drained once.
 fn carried(backend: &Backend) -> Option<f64> {
     let (push, drain) = (speed(backend.line("push-concurrent"))?, speed(backend.line("drain-tasks"))?);
     Some(1.0 / (1.0 / push + 1.0 / drain))
 }
 
-/// So many, with the share that is used where it is one.
+/// Returns the number of servers; if it is one, with the share of it that is used.
 fn servers(peak: f64, carried: f64) -> String {
     let share = peak / (carried * USE);
     if share > 1.0 { format!("{:.0}", share.ceil()) } else { format!("1 ({:.1} %)", share * 100.0) }

@@ -6,27 +6,28 @@ use super::figures::{Backend, Line, ratio};
 use super::goal::Goal;
 
 const WIDTH: f64 = 760.0;
-/// Where bars begin: left of it are the scenarios' names.
+/// Where bars begin; the scenarios' names are left of it.
 const LEFT: f64 = 160.0;
-/// Where the longest bar ends: right of it is its value.
+/// Where the longest bar ends; its value is right of it.
 const RIGHT: f64 = 700.0;
 const TOP: f64 = 78.0;
 const ROW: f64 = 26.0;
 const BAR: f64 = 16.0;
 const BELOW: f64 = 46.0;
-/// Up to this at least the axis goes; further where a bar does.
+/// The axis reaches at least this value, and further if a bar does.
 const AXIS: f64 = 1.2;
-/// Bars that are longer end here, with their value.
+/// Longer bars end here, with their value.
 const AXIS_AT_MOST: f64 = 2.0;
 
-/// Colours for both kinds of page; the picture brings its own ground, so that neither shines through.
+/// Colours for both kinds of page; the picture has its own background, so that the page's does not show
+/// through.
 const STYLE: &str = "\
 .ground{fill:#ffffff}text{fill:#24292f;font:13px system-ui,sans-serif}.title{font-size:16px;font-weight:600}\
 .small{font-size:11px;fill:#57606a}.bar{fill:#2f6fb3}.missed{fill:#c2571a}.grid{stroke:#d0d7de}.one{stroke:#24292f}\
 .goal{stroke:#24292f;stroke-width:2}@media(prefers-color-scheme:dark){.ground{fill:#0d1117}text{fill:#e6edf3}\
 .small{fill:#9da7b3}.bar{fill:#58a6ff}.missed{fill:#f0883e}.grid{stroke:#30363d}.one{stroke:#e6edf3}.goal{stroke:#e6edf3}}";
 
-/// The chart of every scenario that has a ratio to the client by hand, or to an empty queue.
+/// Returns the chart of every scenario that has a ratio to the hand-written client, or to an empty queue.
 pub(super) fn svg(backend: &Backend) -> String {
     let bars: Vec<(&Line, f64)> =
         backend.lines.iter().filter(|line| line.verified == Some(true)).filter_map(with_ratio).collect();
@@ -65,7 +66,7 @@ fn described(bars: &[(&Line, f64)]) -> String {
     bars.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
-/// A line for each fifth, a strong one at 1, and what they stand for.
+/// Draws a line for each fifth, a strong one at 1, and their values.
 fn grid(text: &mut String, longest: f64, bottom: f64, scale: &impl Fn(f64) -> f64) {
     for fifth in 0..=10_u8 {
         let value = f64::from(fifth) / 5.0;

@@ -1,10 +1,11 @@
-//! On what the figures were measured.
+//! What the figures were measured on.
 
 use std::fmt::Write as _;
 
 use super::figures::Environment;
 
-/// On what it was measured: one sentence where that is the same for all, else one for each kind.
+/// Returns what the scenarios were measured on: one sentence if that is the same for all, otherwise one for
+/// each kind.
 pub(super) fn measured_on(lines: Vec<(&str, Option<&Environment>)>) -> String {
     let mut kinds: Vec<(Option<&Environment>, Vec<&str>)> = Vec::new();
     for (scenario, environment) in lines {

@@ -7,14 +7,14 @@ use anyqueue::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// The worker beside the bare queue.
+/// The worker compared with the bare queue.
 const WORKER: &str = "worker";
 /// Other Rust libraries.
 const PEERS: &str = "peers";
 
-/// All that was measured.
+/// All figures.
 pub(crate) struct Figures {
-    /// In the order of their names.
+    /// Sorted by name.
     pub(super) backends: Vec<Backend>,
     pub(super) sqs: Vec<Cost>,
     pub(super) worker: Vec<Worker>,
@@ -27,7 +27,7 @@ pub(super) struct Backend {
     pub(super) lines: Vec<Line>,
 }
 
-/// One scenario on one backend. Lines of old do not say where they were measured.
+/// One scenario on one backend. Old lines do not say where they were measured.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Line {
@@ -40,22 +40,22 @@ pub(super) struct Line {
     pub(super) p99_ms: Option<f64>,
     pub(super) handwritten_p50_ms: Option<f64>,
     pub(super) handwritten_p99_ms: Option<f64>,
-    /// Of `backlog` and `in-flight`, whose ratio is to this.
+    /// For `backlog` and `in-flight`: the rate on an empty queue, which the ratio is to.
     pub(super) empty_per_s: Option<f64>,
-    /// Of `drain-ledger` and `drain-controlled`, whose ratio is to this.
+    /// For `drain-ledger` and `drain-controlled`: the rate without, which the ratio is to.
     pub(super) without_per_s: Option<f64>,
     /// What kept the ledger, if that was not the backend.
     pub(super) beside: Option<String>,
     pub(super) ours_cpu_percent: Option<f64>,
     pub(super) handwritten_cpu_percent: Option<f64>,
-    /// Nothing if the scenario does not apply.
+    /// `None` if the scenario does not apply.
     pub(super) verified: Option<bool>,
     pub(super) rounds: usize,
     pub(super) note: Option<String>,
     pub(super) environment: Option<Environment>,
 }
 
-/// Where and with what.
+/// Where and with what a figure was measured.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub(super) struct Environment {
@@ -75,7 +75,7 @@ pub(super) struct Environment {
 pub(super) struct Cost {
     pub(super) way: String,
     pub(super) levels: u8,
-    /// To how many of the levels messages were pushed.
+    /// How many of the levels messages were pushed to.
     pub(super) used: u8,
     pub(super) messages: usize,
     pub(super) requests_per_message: f64,
@@ -100,7 +100,7 @@ pub(super) struct Worker {
     pub(super) bare_p50_ms: Option<f64>,
     #[serde(rename = "worker_p50_ms")]
     pub(super) ours_p50_ms: Option<f64>,
-    /// Such as `2 cores, x86_64`.
+    /// For example `2 cores, x86_64`.
     pub(super) hardware: String,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Worker {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Peer {
-    /// With its version.
+    /// The product, with its version.
     #[serde(rename = "peer")]
     pub(super) product: String,
     /// How it was configured, in a word: `defaults`, or what was changed.
@@ -128,7 +128,7 @@ pub(super) struct Peer {
 }
 
 impl Figures {
-    /// Reads what was committed; a backend that was not measured has no file.
+    /// Reads the committed figures; a backend that was not measured has no file.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let mut backends = Vec::new();
         let (mut worker, mut peers) = (Vec::new(), Vec::new());
@@ -145,7 +145,7 @@ impl Figures {
         Ok(Self { backends, sqs, worker, peers })
     }
 
-    /// This backend's line of this scenario.
+    /// Returns this backend's line for this scenario.
     pub(super) fn line(&self, backend: &str, scenario: &str) -> Option<&Line> {
         self.backends.iter().find(|of| of.name == backend)?.line(scenario)
     }
@@ -164,7 +164,7 @@ fn paths(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
         paths.push(entry.map_err(failed)?.path());
     }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    // By name, not by path: a kind comes after its backend.
+    // By name, not by path, so that a kind comes after its backend.
     paths.sort_by_key(|path| path.file_stem().map(std::ffi::OsStr::to_owned));
     Ok(paths)
 }
@@ -181,7 +181,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
         .map_err(|error| Error::invalid(failed("a line is no figure")).with_source(error))
 }
 
-/// `–` where nothing was measured.
+/// Returns the rate as text; `–` if nothing was measured.
 pub(super) fn rate(per_s: Option<f64>) -> String {
     match per_s {
         None => "–".to_owned(),

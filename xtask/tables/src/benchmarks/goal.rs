@@ -1,11 +1,12 @@
-//! What the project set out to reach, before it was measured.
+//! The project's goals, set before anything was measured.
 
 use super::figures::{Backend, Line};
 
-/// The least that one scenario of one backend is to reach.
+/// The minimum that one scenario on one backend should reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// Of what it is measured beside: the hand-written client, an empty queue, or a drain without a ledger or without the control plane.
+    /// A ratio to what it is compared with: the hand-written client, an empty queue, or a drain without a
+    /// ledger or without the control plane.
     Ratio(f64),
     /// Messages a second.
     Rate(f64),
@@ -13,14 +14,15 @@ pub(super) enum Goal {
     Latency { p50_ms: Option<f64>, p99_ms: f64 },
     /// Percent of a core, at most.
     Processor(f64),
-    /// Times what anyqueue does in another scenario.
+    /// A multiple of what anyqueue does in another scenario.
     TimesOurs(f64, &'static str),
-    /// Times what the hand-written client does in another scenario.
+    /// A multiple of what the hand-written client does in another scenario.
     TimesByHand(f64, &'static str),
 }
 
 impl Goal {
-    /// The goal of this scenario on this backend, if it has one. That of a drain is for the kind in which the hand-written client is fastest.
+    /// Returns the goal of this scenario on this backend, if it has one. The goal of a drain is for the kind
+    /// in which the hand-written client is fastest.
     pub(super) fn of(backend: &str, scenario: &str) -> Option<Self> {
         let kind = if backend.starts_with("rabbitmq") { "rabbitmq" } else { backend };
         #[allow(clippy::match_same_arms, reason = "in the order in which they were set")]
@@ -53,7 +55,7 @@ impl Goal {
         Some(goal)
     }
 
-    /// As the tables say it.
+    /// Returns the goal as the tables show it.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Ratio(ratio) => format!("ratio ≥ {ratio}"),
@@ -66,7 +68,7 @@ impl Goal {
         }
     }
 
-    /// Nothing if what it needs was not measured.
+    /// Returns whether the goal is reached; `None` if what it needs was not measured.
     pub(super) fn reached(&self, line: &Line, backend: &Backend) -> Option<bool> {
         if line.verified == Some(false) {
             return Some(false);
@@ -85,7 +87,7 @@ impl Goal {
         }
     }
 
-    /// The ratio that a chart can mark.
+    /// Returns the ratio that a chart can mark.
     pub(super) fn least_ratio(&self) -> Option<f64> {
         if let Self::Ratio(ratio) = self { Some(*ratio) } else { None }
     }

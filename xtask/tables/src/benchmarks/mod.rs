@@ -1,6 +1,6 @@
-//! What was measured, as the page `docs/benchmarks.md`, the charts beside it and the README's table show it.
+//! The measurements, as the page `docs/benchmarks.md`, its charts and the README's table show them.
 //!
-//! All of it is read from the committed figures, so that none stands without its source.
+//! All of it is read from the committed figures, so that no figure lacks its source.
 
 mod capacity;
 mod chart;
@@ -18,15 +18,15 @@ pub(crate) use figures::Figures;
 
 use figures::{Backend, Line, milliseconds, percent, rate, ratio};
 
-/// The bench's answers, one JSON object a line.
+/// The folder of the bench's output, one JSON object a line.
 pub(crate) const FOLDER: &str = "docs/benchmarks";
 
-/// The page's tables.
+/// Returns the page's tables.
 pub(crate) fn page(figures: &Figures) -> String {
     page::page(figures)
 }
 
-/// The tables of the guide to scaling: the name of each place, and what is there.
+/// Returns the tables of the guide to scaling: the name of each place, and its content.
 pub(crate) fn scaling(figures: &Figures) -> [(&'static str, String); 4] {
     [
         ("inputs", capacity::inputs(figures)),
@@ -36,7 +36,7 @@ pub(crate) fn scaling(figures: &Figures) -> [(&'static str, String); 4] {
     ]
 }
 
-/// The charts: the name of each file in the folder, and what is in it.
+/// Returns the charts: the name of each file in the folder, and its content.
 pub(crate) fn charts(figures: &Figures) -> Vec<(String, String)> {
     let charts =
         figures.backends.iter().map(|backend| (format!("{}.svg", backend.name), chart::svg(backend)));
@@ -46,7 +46,8 @@ pub(crate) fn charts(figures: &Figures) -> Vec<(String, String)> {
 /// The scenarios that the README shows; all are on the page.
 const SUMMARY: [&str; 6] = ["push-one", "push-batch", "push-concurrent", "cycle", "drain-64", "latency"];
 
-/// For the README: a row for each of these scenarios, a column for each backend as it comes.
+/// Returns the README's table: a row for each of these scenarios, a column for each backend, without the
+/// classic queues.
 pub(crate) fn summary(figures: &Figures) -> String {
     let shown: Vec<&Backend> =
         figures.backends.iter().filter(|backend| !backend.name.contains("classic")).collect();
@@ -59,7 +60,7 @@ pub(crate) fn summary(figures: &Figures) -> String {
     text
 }
 
-/// What anyqueue did, and what that is beside the hand-written client.
+/// Returns what anyqueue did, and how that compares with the hand-written client.
 fn brief(line: &Line) -> String {
     if line.verified != Some(true) {
         return if line.verified.is_some() { "failed".to_owned() } else { "–".to_owned() };

@@ -6,9 +6,9 @@ use super::environment::measured_on;
 use super::figures::{Cost, Figures, Peer, Worker, percentiles, rate, ratio};
 use crate::reports::row;
 
-/// Requests for each message that work one at a time is to need at most.
+/// The maximum number of requests for each message when work is done one at a time.
 const REQUESTS: f64 = 0.35;
-/// What may lie between a bare pull and the start of a handler.
+/// The maximum time between a bare pull and the start of a handler.
 const WORKER_LATENCY_MS: f64 = 0.3;
 
 pub(super) fn sqs(costs: &[Cost]) -> String {
@@ -92,7 +92,7 @@ fn worker_cells(line: &Worker) -> [String; 10] {
     ]
 }
 
-/// Other libraries, with ours beside them where it was measured on the same backend.
+/// Returns the table of other libraries, with ours beside them where it was measured on the same backend.
 pub(super) fn peers(figures: &Figures) -> String {
     const TITLE: &str = "Other Rust libraries";
     let peers = &figures.peers;
@@ -138,7 +138,7 @@ pub(super) fn peers(figures: &Figures) -> String {
     text
 }
 
-/// Each name once for each machine.
+/// Returns each name once for each machine.
 fn merged<T: PartialEq + Copy>(lines: Vec<(&str, T)>) -> Vec<(&str, T)> {
     let mut once = Vec::new();
     for line in lines {

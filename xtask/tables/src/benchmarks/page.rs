@@ -8,7 +8,7 @@ use super::goal::Goal;
 use super::more;
 use crate::reports::row;
 
-/// All that stands on the page below its introduction.
+/// Returns everything on the page below its introduction.
 pub(super) fn page(figures: &Figures) -> String {
     let mut text = goals(figures);
     for backend in &figures.backends {
@@ -20,7 +20,7 @@ pub(super) fn page(figures: &Figures) -> String {
     text
 }
 
-/// How many goals were reached, and each that was not.
+/// Returns how many goals were reached, and each that was not.
 fn goals(figures: &Figures) -> String {
     let mut judged = Vec::new();
     for backend in &figures.backends {
@@ -54,7 +54,7 @@ fn goals(figures: &Figures) -> String {
     text
 }
 
-/// What the goal is about.
+/// Returns what the goal is about.
 fn judged_by(line: &Line, goal: &Goal) -> String {
     match goal {
         Goal::Ratio(_) if line.verified != Some(false) => format!("ratio {}", ratio(line.ratio)),
@@ -62,7 +62,7 @@ fn judged_by(line: &Line, goal: &Goal) -> String {
     }
 }
 
-/// A backend's chart, what it was measured on, and its table.
+/// Returns a backend's chart, what it was measured on, and its table.
 fn section(backend: &Backend) -> String {
     let name = &backend.name;
     let mut text = format!("\n## {name}\n\n![Ratios of {name} by scenario](benchmarks/{name}.svg)\n\n");
@@ -95,7 +95,7 @@ fn cells(line: &Line, backend: &Backend) -> [String; 5] {
     [own(line), by_hand(line), ratio(line.ratio), goal, reached.to_owned()]
 }
 
-/// What anyqueue did.
+/// Returns what anyqueue did.
 fn own(line: &Line) -> String {
     if line.verified == Some(false) {
         return "failed".to_owned();
