@@ -72,8 +72,9 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_rest_of_its_time_and_no_delay() {
-        let copy = copy(&message(), 4 * MINUTE, &[]);
-        assert_eq!(copy.id(), copy.id());
+        let original = message();
+        let copy = copy(&original, 4 * MINUTE, &[]);
+        assert_eq!(copy.id(), original.id());
         assert_eq!(copy.options().delay, None);
         assert_eq!(copy.options().expiry, Some(When::In(6 * MINUTE)));
         assert_eq!((copy.options().priority, copy.options().group.as_deref()), (3, Some("g")));
