@@ -190,16 +190,22 @@ impl LevelPoll<'_> {
         if self.room() == 0 {
             return Ok(());
         }
-        match self.ahead.get_mut(usize::from(level)).and_then(Option::take) {
-            Some(Ok(ahead)) if ahead.is_empty() => return Ok(()),
-            Some(ahead) => self.found.extend(self.inner.renew(ahead?, self.context).await),
-            None => {}
-        }
+        let is_empty = match self.ahead.get_mut(usize::from(level)).and_then(Option::take) {
+            Some(ahead) => {
+                let ahead = ahead?;
+                let is_empty = ahead.is_empty();
+                self.found.extend(self.inner.renew(ahead, self.context).await);
+                is_empty
+            }
+            None => false,
+        };
         let room = self.room();
-        if room > 0 {
+        if room > 0 && !is_empty {
             let further = self.poll_further(level, room).await?;
             self.found.extend(further);
         }
+        // A long poll of this level may have received meanwhile what this pull asked for in vain.
+        self.take_buffered(level).await;
         Ok(())
     }
 
