@@ -12,6 +12,7 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{ConnectOptions, Connection, PgConnection, Postgres};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
 
 use crate::abandoned::Abandoned;
 use crate::config::Config;
@@ -65,13 +66,36 @@ impl Pool {
 
     /// Returns a connection for one call.
     pub(crate) async fn acquire(&self) -> Result<PooledConnection<'_>> {
+        let permit = self.permit().await?;
+        self.open(permit).await
+    }
+
+    /// Returns a connection for one call; `None` if the call is stopped before one is free. Without this, a
+    /// caller that goes away again and again would leave more and more calls that wait here.
+    pub(crate) async fn acquire_unless(
+        &self,
+        stop: &CancellationToken,
+    ) -> Result<Option<PooledConnection<'_>>> {
+        let permit = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(None),
+            permit = self.permit() => permit?,
+        };
+        // From here on it is not stopped: who takes the permit next would only begin to connect anew.
+        self.open(permit).await.map(Some)
+    }
+
+    async fn permit(&self) -> Result<SemaphorePermit<'_>> {
         let busy = || {
             ERRORS
                 .error(ErrorKind::TimedOut, "all connections of this handle are busy: raise max_connections")
         };
         let permit =
             tokio::time::timeout(self.call_timeout, self.permits.acquire()).await.map_err(|_| busy())?;
-        let permit = permit.map_err(|_| anyqueue::Error::closed())?;
+        permit.map_err(|_| anyqueue::Error::closed())
+    }
+
+    async fn open<'p>(&'p self, permit: SemaphorePermit<'p>) -> Result<PooledConnection<'p>> {
         let generation = self.generation.load(Ordering::Acquire);
         let entry = self.idle().pop();
         let entry = if let Some(entry) = entry {

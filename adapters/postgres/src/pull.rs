@@ -146,11 +146,16 @@ impl PostgresQueue {
 
     async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<RawDelivery>> {
         let claim = Claim::new(self, partition, request);
-        let rows = self.fetch(claim.query(&self.inner.statements), Operation::Pull).await.map_err(stamp)?;
+        let Some(rows) = self.fetch_claimed(&claim).await.map_err(stamp)? else { return Ok(Vec::new()) };
         if rows.is_empty() && claim.ranges.is_part() {
             return self.claim_anywhere(partition, request).await.map_err(stamp);
         }
         self.deliver(rows.iter().collect(), &claim).map_err(stamp)
+    }
+
+    /// Returns the rows that it claimed; `None` if the pull is stopped before it is sent.
+    async fn fetch_claimed(&self, claim: &Claim<'_>) -> Result<Option<Vec<PgRow>>> {
+        self.fetch_unless(&claim.request.stop, claim.query(&self.inner.statements), Operation::Pull).await
     }
 
     /// Claims from a scan of everything, however long that takes.
@@ -160,7 +165,7 @@ impl PostgresQueue {
         request: &PullRequest,
     ) -> Result<Vec<RawDelivery>> {
         let claim = Claim { ranges: ScanRanges::all(), ..Claim::new(self, partition, request) };
-        let rows = self.fetch(claim.query(&self.inner.statements), Operation::Pull).await?;
+        let Some(rows) = self.fetch_claimed(&claim).await? else { return Ok(Vec::new()) };
         self.deliver(rows.iter().collect(), &claim)
     }
 

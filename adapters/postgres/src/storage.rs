@@ -139,6 +139,23 @@ impl PostgresQueue {
         rows.map_err(|error| error.with_backend(NAME).with_operation(operation))
     }
 
+    /// Runs one statement and returns its rows; `None` if it is stopped before a connection is free for it.
+    pub(crate) async fn fetch_unless(
+        &self,
+        stop: &CancellationToken,
+        query: Query<'_, Postgres, PgArguments>,
+        operation: Operation,
+    ) -> Result<Option<Vec<PgRow>>> {
+        if self.is_closed() {
+            return Err(ERRORS.closed(operation));
+        }
+        let fetched = async {
+            let Some(mut connection) = self.inner.pool.acquire_unless(stop).await? else { return Ok(None) };
+            connection.fetch(query).await.map(Some)
+        };
+        fetched.await.map_err(|error: Error| error.with_backend(NAME).with_operation(operation))
+    }
+
     /// Wakes waiting pulls, here and in other processes.
     pub(crate) fn send_hint(&self, partition: &PartitionId, hint: Hint) {
         self.inner.hint_sender.send(partition, hint);
