@@ -42,7 +42,7 @@ async fn push_until_refused(queue: &RabbitMqQueue) -> (Vec<MessageId>, Error) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_out_of_memory_takes_nothing_gives_all_and_goes_on_after() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, queue) = (part("p"), bed.builder().call_timeout(LIMIT).open().await.unwrap());
     push(&queue, &p, &messages(5)).await;
     let held = take(&queue, &p, 1).await;
@@ -96,7 +96,7 @@ async fn a_broker_out_of_memory_takes_nothing_gives_all_and_goes_on_after() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_waits_for_the_end_of_an_alarm_is_stored_when_it_ends() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, queue) = (part("p"), bed.builder().call_timeout(SOON).open().await.unwrap());
     let teller = bed.builder().call_timeout(LIMIT).open().await.unwrap();
     push(&queue, &p, &messages(1)).await;
@@ -116,7 +116,7 @@ async fn a_push_that_waits_for_the_end_of_an_alarm_is_stored_when_it_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_that_has_pushed_nothing_sees_the_alarm_of_a_full_disk_and_counts_go_on() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let p = part("p");
     push(&bed.open().await, &p, &messages(2)).await;
     let limit = |bytes| ["set_disk_free_limit", bytes];
@@ -134,7 +134,7 @@ async fn a_handle_that_has_pushed_nothing_sees_the_alarm_of_a_full_disk_and_coun
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_brings_successors_to_a_broker_out_of_memory_keeps_the_delivery() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, next, queue) = (part("p"), part("next"), bed.builder().call_timeout(LIMIT).open().await.unwrap());
     push(&queue, &p, &messages(2)).await;
     push(&queue, &next, &messages(1)).await;

@@ -65,7 +65,7 @@ async fn what_an_operators_limit_of_deliveries_drops_is_with_the_dead_letters() 
 #[tokio::test]
 async fn one_message_above_the_servers_size_harms_no_other_and_is_known_afterwards() {
     let program = RabbitMq::new().setting("max_message_size", "65536");
-    let Some(bed) = Bed::own(program).await else { return };
+    let Some(bed) = Bed::lent(program).await else { return };
     let (p, queue) = (part("work"), bed.builder().queue_age(Duration::ZERO).open().await.unwrap());
     let batch = || {
         let mut batch = messages(200);

@@ -1,5 +1,6 @@
 //! What the tests share: a broker, a prefix of its own for each test, and short names for common calls.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -21,27 +22,53 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 static SHARED: OnceCell<Provided> = OnceCell::const_new();
+/// Brokers that no test has now, each with what it was started from. To start one takes four seconds of a core.
+static LENDABLE: Mutex<Vec<(String, Server)>> = Mutex::new(Vec::new());
 
 /// A broker, and a prefix.
 pub(crate) struct Bed {
     url: String,
     own: Option<Server>,
+    /// What a lent broker was started from.
+    lent_as: Option<String>,
     pub(crate) prefix: String,
+}
+
+impl Drop for Bed {
+    /// Passes a lent broker on. A test that failed may have left it in any state.
+    fn drop(&mut self) {
+        let lent = self.lent_as.take().zip(self.own.take());
+        if let Some(lent) = lent.filter(|_| !std::thread::panicking()) {
+            LENDABLE.lock().unwrap().push(lent);
+        }
+    }
 }
 
 impl Bed {
     /// On the broker that the tests share. `None` where there is none, which was said.
     pub(crate) async fn shared() -> Option<Self> {
         let shared = SHARED.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap();
-        Some(Self { url: shared.url()?.to_owned(), own: None, prefix: prefix() })
+        Some(Self { url: shared.url()?.to_owned(), own: None, lent_as: None, prefix: prefix() })
     }
 
     /// On a broker of the test's own, which it may harm.
     pub(crate) async fn own(program: RabbitMq) -> Option<Self> {
         let server = start_if_installed(program).await.unwrap()?;
-        Some(Self { url: server.url().to_owned(), own: Some(server), prefix: prefix() })
+        Some(Self { url: server.url().to_owned(), own: Some(server), lent_as: None, prefix: prefix() })
     }
 
+    /// On a broker that no other test uses meanwhile, but that others had before or get later. So it is not killed, each alarm and
+    /// each freeze is ended, and users and virtual hosts have names of their own. Queues and policies, which are of a prefix, stay.
+    pub(crate) async fn lent(program: RabbitMq) -> Option<Self> {
+        let kind = format!("{program:?}");
+        let server = match lendable(&kind) {
+            Some(server) => server,
+            None => start_if_installed(program).await.unwrap()?,
+        };
+        Some(Self { url: server.url().to_owned(), own: Some(server), lent_as: Some(kind), prefix: prefix() })
+    }
+
+    /// The test's own broker, or the one that it was lent.
     pub(crate) fn server(&self) -> &Server {
         self.own.as_ref().unwrap()
     }
@@ -138,6 +165,13 @@ pub(crate) async fn making(bed: &Bed, queue: &str) -> Connection {
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     channel.queue_declare(format!("{queue}:making").into(), options, FieldTable::default()).await.unwrap();
     conn
+}
+
+/// A broker of this kind that no test has.
+fn lendable(kind: &str) -> Option<Server> {
+    let mut lendable = LENDABLE.lock().unwrap();
+    let place = lendable.iter().position(|(other, _)| other == kind)?;
+    Some(lendable.swap_remove(place).1)
 }
 
 fn prefix() -> String {

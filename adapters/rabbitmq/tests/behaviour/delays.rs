@@ -23,7 +23,7 @@ async fn open(bed: &Bed) -> RabbitMqQueue {
 
 #[tokio::test]
 async fn a_partition_that_is_full_keeps_no_others_delayed_messages_back() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (full, other, queue) = (part("full"), part("other"), open(&bed).await);
     push(&queue, &full, &messages(1)).await;
     let policy = r#"{"max-length":1,"overflow":"reject-publish"}"#;

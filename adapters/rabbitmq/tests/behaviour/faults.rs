@@ -33,7 +33,7 @@ async fn who_holds_a_message_across_a_restart_learns_that_it_is_lost_and_goes_on
 
 #[tokio::test]
 async fn a_pull_that_waits_outlives_one_break_and_tells_of_the_next() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let (p, near, far) = (part("work"), bed.open().await, RabbitMqQueue::open(&url).await.unwrap());

@@ -86,7 +86,7 @@ async fn a_push_is_no_success_if_the_broker_died_before_its_queue_was_old() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let limit = Duration::from_secs(2);
     let (first, second) = two(|| bed.builder().call_timeout(limit).connect_timeout(limit)).await;
     let load = Load::start(&first, &second, &part("p")).await;
@@ -101,7 +101,7 @@ async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() 
 /// The request for a consumer is on its way when its pull gives up, and the broker reads it once it goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_a_frozen_broker_was_asked_for_keeps_no_messages() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (limit, p) = (Duration::from_secs(1), part("p"));
     let queue = bed.builder().call_timeout(limit).connect_timeout(limit).open().await.unwrap();
     push(&queue, &p, &messages(300)).await;
@@ -138,13 +138,13 @@ async fn cut_off(url: &str, bed: &Bed, messages: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_off_twenty_times_in_the_middle_of_calls_it_loses_nothing() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     cut_off(&bed.url(), &bed, MESSAGES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_off_twenty_times_while_messages_are_held_ready_it_loses_nothing() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     cut_off(&format!("{}&prefetch=500", bed.url()), &bed, MESSAGES).await;
 }
 

@@ -52,7 +52,7 @@ async fn a_queue_of_another_type_is_incompatible() {
 
 #[tokio::test]
 async fn a_broker_that_is_looked_after_tells_its_version() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let told = bed.open().await.check().await.unwrap().server_version;
     assert_eq!(told.as_deref(), Some(bed.server().version()));
 }

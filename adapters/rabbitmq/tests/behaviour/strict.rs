@@ -37,7 +37,7 @@ async fn a_pull_takes_no_more_from_the_broker_than_it_answers() {
 
 #[tokio::test]
 async fn removals_carried_with_pulls_need_no_consumer_anew() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let (p, queue) = (part("work"), RabbitMqQueue::open(&url).await.unwrap());
@@ -78,7 +78,7 @@ async fn a_stream_takes_no_more_from_the_broker_than_its_window() {
 
 #[tokio::test]
 async fn a_pull_that_comes_while_another_is_under_way_asks_the_broker_at_once() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let (p, queue) = (part("work"), RabbitMqQueue::open(&url).await.unwrap());
@@ -147,7 +147,7 @@ async fn one_removed_through_a_proxy(bed: &Bed, p: &PartitionId) -> (Proxy, Rabb
 
 #[tokio::test]
 async fn a_wait_for_nothing_costs_three_methods() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let p = part("work");
     let (proxy, queue) = one_removed_through_a_proxy(&bed, &p).await;
     assert!(pull(&queue, &p, 10, Duration::from_millis(100)).await.is_empty());
@@ -162,7 +162,7 @@ async fn a_wait_for_nothing_costs_three_methods() {
 
 #[tokio::test]
 async fn a_removal_that_no_pull_follows_is_told_soon_and_outlives_its_connection() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let p = part("work");
     let (proxy, _queue) = one_removed_through_a_proxy(&bed, &p).await;
     // Nothing tells when the broker knows: it is far later than it should.

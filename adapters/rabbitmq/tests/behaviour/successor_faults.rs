@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_mins(2);
 #[tokio::test]
 async fn one_above_the_servers_size_leaves_its_delivery_held_and_harms_no_other() {
     let program = RabbitMq::new().setting("max_message_size", "65536");
-    let Some(bed) = Bed::own(program).await else { return };
+    let Some(bed) = Bed::lent(program).await else { return };
     let (p, next, queue) = (part("work"), part("next"), trusting(&bed).await);
     push(&queue, &p, &messages(3)).await;
     let large = || MessageData::new("x".repeat(100_000));
@@ -42,7 +42,7 @@ async fn one_above_the_servers_size_leaves_its_delivery_held_and_harms_no_other(
 
 #[tokio::test]
 async fn if_some_are_stored_and_one_is_refused_the_delivery_is_held_and_nothing_is_repeated_unasked() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, full, next, queue) = (part("work"), part("full"), part("next"), trusting(&bed).await);
     push(&queue, &p, &messages(1)).await;
     push(&queue, &full, &messages(1)).await;
@@ -67,7 +67,7 @@ async fn if_some_are_stored_and_one_is_refused_the_delivery_is_held_and_nothing_
 /// The server ends the connection of consumers while a new queue is not old enough to be trusted.
 #[tokio::test]
 async fn a_delivery_that_is_lost_after_its_successors_are_stored_is_an_error_and_comes_again() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, next) = (part("work"), part("next"));
     push(&bed.builder().queue_age(Duration::ZERO).open().await.unwrap(), &p, &messages(1)).await;
     // Long enough for the operator's command on a busy machine.
@@ -86,11 +86,12 @@ async fn a_delivery_that_is_lost_after_its_successors_are_stored_is_an_error_and
     assert_eq!(texts(&take(&queue, &p, 1).await), ["0"]);
 }
 
-/// Ends the connections that consume, as an operator does.
+/// Ends this test's connections that consume, as an operator does. Those of tests that had the broker before can be there still.
 async fn close_consumers(bed: &Bed) {
     let listed = ["list_connections", "pid", "client_properties", "--silent"];
     let connections = RabbitMq::control(bed.server(), &listed).await.unwrap();
-    let consumes = |line: &&str| line.contains("consumer\"") || line.contains("consumer<");
+    let name = format!("anyqueue {} consumer", bed.prefix);
+    let consumes = |line: &&str| line.contains(&name);
     let mut closed = 0;
     for line in connections.lines().filter(consumes) {
         let pid = line.split_whitespace().next().unwrap();
@@ -105,7 +106,7 @@ const CUTS: [u64; 8] = [0, 7, 30, 100, 180, 260, 400, 800];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_off_at_any_byte_neither_delivery_nor_successor_is_lost() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (near, mut seen) = (trusting(&bed).await, HashSet::new());
     let cuts = [Direction::ToServer, Direction::ToClient].into_iter();
     let cuts = cuts.flat_map(|direction| CUTS.map(|bytes| Fault::CutAfter { direction, bytes }));

@@ -123,7 +123,7 @@ async fn whoever_waits_elsewhere_is_woken_by_a_successor() {
 
 #[tokio::test]
 async fn under_a_lost_lease_no_successor_is_stored() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let queue = RabbitMqQueue::builder(&url).unwrap().queue_age(Duration::ZERO).open().await.unwrap();
@@ -171,7 +171,7 @@ async fn while_its_successors_are_on_their_way_a_delivery_is_held_and_nobody_els
 
 #[tokio::test]
 async fn successors_cost_their_publication_and_whoever_has_none_pays_nothing() {
-    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let queue = RabbitMqQueue::open(&format!("{url}&heartbeat=1h&queue_age=0s")).await.unwrap();
