@@ -18,6 +18,8 @@ use crate::common::{LEASE, messages, push, settle, take};
 const BATCH: usize = 100;
 /// No call takes longer: its own limit is 10 seconds at most, for connecting and for each answer.
 const CALL: Duration = Duration::from_secs(30);
+/// Until a failed call is tried again. A call fails at once while there is no broker, and trying takes processor time from its start.
+const PAUSE: Duration = Duration::from_millis(10);
 /// For a load on a busy machine.
 const LONG: Duration = Duration::from_mins(3);
 /// One load at a time: each keeps the machine busy, and limits are of a broker that has it.
@@ -129,7 +131,7 @@ async fn push_all(
                 }
             }
             match stored.len() {
-                0 => tokio::time::sleep(Duration::from_millis(1)).await,
+                0 => tokio::time::sleep(PAUSE).await,
                 count => progress.note(count),
             }
             left.retain(|message| !stored.contains(&message.id()));
@@ -159,7 +161,7 @@ async fn pull_all(
             Ok(held) => held,
             Err(error) => {
                 assert_ne!(error.retry(), RetryClass::Never, "{error:?}");
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
