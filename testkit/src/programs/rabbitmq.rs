@@ -33,7 +33,8 @@ exec "$1"
 /// The nodes of a cluster find each other through a port mapper that outlives each of them.
 const WITHOUT_PORT_MAPPER: &str = r#"exec "$1""#;
 
-/// Other nodes have to be on this machine, and schedulers without work should leave the processors to others.
+/// For a node and for the tool: other nodes have to be on this machine, and schedulers without work should
+/// leave the processors to others.
 const ERLANG_ARGUMENTS: &str =
     "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none";
 
@@ -128,7 +129,7 @@ impl RabbitMq {
         control
             .env_remove(EMULATOR_FLAGS)
             .args(arguments)
-            .env("RABBITMQ_CTL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
+            .env("RABBITMQ_CTL_ERL_ARGS", ERLANG_ARGUMENTS)
             // Several may run at once.
             .env("RABBITMQ_CTL_DIST_PORT_MIN", "22000")
             .env("RABBITMQ_CTL_DIST_PORT_MAX", "22999");
