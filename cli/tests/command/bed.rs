@@ -14,6 +14,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 /// The pause between two looks at something that has no event to wait for.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The URL of a broker that the tests share, each with a prefix of its own: to start one takes four seconds of a
+/// core. `None` where there is none, which was said.
+#[cfg(feature = "rabbitmq")]
+pub(crate) async fn rabbitmq() -> Option<&'static str> {
+    use anyqueue_testkit::{Provided, RabbitMq, provide};
+    static SHARED: tokio::sync::OnceCell<Provided> = tokio::sync::OnceCell::const_new();
+    SHARED.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap().url()
+}
+
 pub(crate) struct Bed {
     folder: TempDir,
     pub(crate) url: String,

@@ -156,8 +156,7 @@ async fn a_redrive_that_fails_tells_what_it_put_back() {
 #[cfg(feature = "rabbitmq")]
 #[tokio::test]
 async fn what_a_list_has_seen_is_shown_before_it_fails() {
-    let server = anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()).await.unwrap();
-    let Some(url) = server.url() else { return };
+    let Some(url) = crate::bed::rabbitmq().await else { return };
     let separator = if url.contains('?') { '&' } else { '?' };
     let bed = Bed::at(&format!("{url}{separator}prefix=dead_{}", std::process::id()));
     many(&bed, 1001).await;

@@ -179,8 +179,7 @@ async fn a_role_without_a_right_on_postgres_fails_the_gate() {
 #[cfg(feature = "rabbitmq")]
 #[tokio::test]
 async fn what_a_broker_cannot_tell_is_said_and_fails_only_who_gave_a_limit() {
-    let server = anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()).await.unwrap();
-    let Some(url) = server.url() else { return };
+    let Some(url) = crate::bed::rabbitmq().await else { return };
     let separator = if url.contains('?') { '&' } else { '?' };
     let bed = Bed::at(&format!("{url}{separator}prefix=doctor_{}&consumer_timeout=20m", std::process::id()));
     let told = bed.ok(&["doctor", "--json"]).await.objects();

@@ -157,8 +157,7 @@ async fn has_count(bed: &Bed, url: &str, state: &str, count: u64) {
 #[cfg(feature = "rabbitmq")]
 #[tokio::test]
 async fn a_queue_on_rabbitmq() {
-    let server = anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()).await.unwrap();
-    let Some(url) = server.url() else { return };
+    let Some(url) = crate::bed::rabbitmq().await else { return };
     let separator = if url.contains('?') { '&' } else { '?' };
     a_brokers_way(&format!("{url}{separator}prefix=command_{}", std::process::id())).await;
 }
@@ -265,15 +264,14 @@ async fn another_server_at_the_port_is_named() {
     let (postgres, redis, rabbitmq) = tokio::join!(
         anyqueue_testkit::provide(anyqueue_testkit::Postgres::new()),
         anyqueue_testkit::provide(anyqueue_testkit::Redis::new()),
-        anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()),
+        crate::bed::rabbitmq(),
     );
-    let servers =
-        [("PostgreSQL", postgres.unwrap()), ("Redis", redis.unwrap()), ("RabbitMQ", rabbitmq.unwrap())];
+    let (postgres, redis) = (postgres.unwrap(), redis.unwrap());
     let bed = Bed::new();
-    for (name, server) in &servers {
-        let Some(url) = server.url() else { continue };
+    for (name, url) in [("PostgreSQL", postgres.url()), ("Redis", redis.url()), ("RabbitMQ", rabbitmq)] {
+        let Some(url) = url else { continue };
         for (own, scheme) in [("PostgreSQL", "postgres"), ("Redis", "redis"), ("RabbitMQ", "amqp")] {
-            if own != *name {
+            if own != name {
                 let ran = bed.run(&["stats", "--url", &at_scheme(scheme, url)]).await.ended_with(1);
                 assert!(
                     ran.err.contains(&format!("a {name} server is there")),
