@@ -17,9 +17,9 @@ use crate::problem::{Answer, Problem};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Action {
-    /// One that waits is removed, one that runs is told.
+    /// A task that waits is removed; the worker of one that runs is asked to stop.
     Cancel,
-    /// One that is dead is put back, one that waits for its time is due now.
+    /// A task that is dead is put back; one that is delayed is due now.
     Retry,
     /// Its message is deleted unless somebody holds it.
     Delete,
@@ -51,17 +51,17 @@ impl Action {
     }
 }
 
-/// What became of one task.
+/// What happened to one task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BulkLine {
     /// The id of its message.
     id: String,
-    /// How it stood before.
+    /// Its state before.
     state: &'static str,
-    /// `removed`, `requested`, `put_back`, `due_now` or `deleted`; `would` if nothing was to be done; `changed` if it did not match any more as its turn came;
-    /// else why not: `conflict` or `not_found`.
+    /// `removed`, `requested`, `put_back`, `due_now` or `deleted`; `would` in a dry run; `changed` if it no
+    /// longer matched when its turn came; otherwise why it failed: `conflict` or `not_found`.
     pub(crate) outcome: String,
-    /// Why not.
+    /// Why it failed, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }

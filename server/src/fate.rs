@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::held::Held;
 use crate::problem::{Answer, Problem};
 
-/// What is to become of a delivery.
+/// How a delivery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fate {
@@ -32,28 +32,28 @@ pub(crate) enum Fate {
     Waiting,
 }
 
-/// The end of a delivery.
+/// A settlement.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settle {
     /// What a pull returned.
     pub(crate) delivery: String,
-    /// What is to become of it.
+    /// How it ends.
     pub(crate) status: Fate,
-    /// What the task returned, as JSON; kept with its end where a ledger is.
+    /// What the task returned, as JSON; kept with its end if there is a ledger.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub(crate) result: Option<Value>,
-    /// Why it failed: people read it.
+    /// Why it failed, for people to read.
     #[serde(default)]
     pub(crate) error: Option<String>,
     /// When to try again, in milliseconds from now: for `postponed`, and for `failed` in place of the policy's delay.
     #[serde(default)]
     pub(crate) delay_ms: Option<u64>,
-    /// What it noted, in lines, at most 4 KiB; kept with its end where a ledger is.
+    /// Its log, as lines of text, at most 4 KiB; kept with its end if there is a ledger.
     #[serde(default)]
     pub(crate) log: Option<String>,
-    /// Who ran it.
+    /// The worker that ran it.
     #[serde(default)]
     pub(crate) worker: Option<String>,
 }

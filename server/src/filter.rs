@@ -10,44 +10,45 @@ use crate::noted;
 use crate::problem::{Answer, Problem};
 use crate::wire::{partition, time, time_text};
 
-/// Which tasks: those that match all that is said.
+/// Which tasks: those that meet all conditions.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Filter {
     /// The queue.
     pub(crate) partition: String,
-    /// In one of these states, separated by commas: queued, scheduled, running, disabled, succeeded, failed, `timed_out`, cancelled.
+    /// Only tasks in these states, separated by commas: queued, scheduled, running, disabled, succeeded,
+    /// failed, `timed_out`, cancelled.
     #[serde(default)]
     pub(crate) state: Option<String>,
-    /// Ended at this time or later: RFC 3339.
+    /// Only tasks that ended at this time or later: RFC 3339.
     #[serde(default)]
     pub(crate) since: Option<String>,
-    /// Ended before this time.
+    /// Only tasks that ended before this time.
     #[serde(default)]
     pub(crate) before: Option<String>,
-    /// Of this kind.
+    /// Only tasks of this kind.
     #[serde(default)]
     pub(crate) kind: Option<String>,
-    /// Of this session.
+    /// Only tasks of this session.
     #[serde(default)]
     pub(crate) session: Option<String>,
-    /// With a task id that begins so.
+    /// Only tasks whose task id begins with this.
     #[serde(default)]
     pub(crate) task_id_prefix: Option<String>,
-    /// Ended by this worker.
+    /// Only tasks that this worker ended.
     #[serde(default)]
     pub(crate) worker: Option<String>,
-    /// With this text in its reason or its errors.
+    /// Only tasks with this text in their reason or errors.
     #[serde(default)]
     pub(crate) error: Option<String>,
-    /// With at least so many attempts.
+    /// Only tasks with at least this many attempts.
     #[serde(default)]
     pub(crate) min_attempts: Option<u32>,
     /// How many at most, up to 1000; by default 100. A stream has no limit unless you set one.
     #[serde(default)]
     pub(crate) limit: Option<u64>,
-    /// Of a count: how far to count, up to a million; by default 10,000.
+    /// For a count: how far to count, up to a million; by default 10,000.
     #[serde(default)]
     pub(crate) cap: Option<u64>,
 }

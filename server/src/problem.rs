@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What went wrong, as [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) has it.
+/// What went wrong, in the form of [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457).
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
     /// The HTTP status.
@@ -17,7 +17,7 @@ pub(crate) struct Problem {
     pub(crate) detail: String,
     /// What kind of error it is, for programs.
     pub(crate) kind: String,
-    /// What a repetition would do: `never` helps, is `safe`, or `may_duplicate`.
+    /// What a retry would do: it `never` helps, is `safe`, or `may_duplicate`.
     pub(crate) retry: &'static str,
     /// Which backend it comes from, if it comes from one.
     #[serde(skip_serializing_if = "Option::is_none")]

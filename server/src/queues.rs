@@ -15,9 +15,9 @@ pub(crate) const MAX_PAGE: usize = 100;
 pub(crate) struct QueueInfo {
     /// Its name.
     pub(crate) partition: String,
-    /// Messages that can be pulled; nothing where the backend does not know.
+    /// Messages that can be pulled; null if the backend does not know.
     pub(crate) ready: Option<u64>,
-    /// Messages that wait for their time.
+    /// Messages that are delayed.
     pub(crate) delayed: Option<u64>,
     /// Messages that somebody holds.
     pub(crate) leased: Option<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct QueueInfo {
     pub(crate) disabled: Option<u64>,
     /// Dead letters.
     pub(crate) dead: Option<u64>,
-    /// Whether it delivers nothing until it is resumed; nothing where it cannot be paused.
+    /// Whether it delivers nothing until it is resumed; null if it cannot be paused.
     pub(crate) paused: Option<bool>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct QueueInfo {
 pub(crate) struct Partitions {
     /// The queues, in the order of their names.
     pub(crate) partitions: Vec<QueueInfo>,
-    /// Where to go on; nothing on the last page.
+    /// The `after` of the next page; null on the last page.
     pub(crate) next: Option<String>,
 }
 

@@ -200,7 +200,7 @@ impl Content {
 pub(crate) struct About {
     /// Its id.
     pub(crate) id: String,
-    /// The kind of task, if it says one.
+    /// The kind of task, if one is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
     /// The user's name for the task.

@@ -21,7 +21,7 @@ const MAX_PAGE: usize = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageOf {
-    /// The number of the last entry of the page before.
+    /// The number of the last entry of the previous page.
     #[serde(default)]
     after: Option<u64>,
     /// How many, at most 100.
@@ -29,22 +29,24 @@ pub(crate) struct PageOf {
     limit: Option<usize>,
 }
 
-/// A managing request.
+/// A management request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Managed {
-    /// Which it is: later ones have greater numbers.
+    /// Its number. Later entries have greater numbers.
     number: u64,
-    /// When it was entered, by the store's clock.
+    /// When it was recorded, by the store's clock.
     at: String,
-    /// The name of the token; nothing for whoever runs the service: where no tokens are asked for, or with one of the token file.
+    /// The name of the token; null for the operator, which means that no tokens are required, or that the
+    /// token is from the token file.
     token: Option<String>,
     /// The address that it came from, as the service saw it.
     from: Option<String>,
     /// The method.
     method: String,
-    /// The path, without what follows a `?`.
+    /// The path, without the query.
     path: String,
-    /// The status of the answer; 499 if the client left before it, and nothing if it is under way, or the service ended meanwhile: then it may have been done or not.
+    /// The status of the response; 499 if the client left before it, and null if the request is under way or
+    /// the service ended meanwhile: it may have been carried out or not.
     status: Option<u16>,
     /// The queues that it named.
     partitions: Vec<String>,
@@ -76,14 +78,15 @@ pub(crate) struct AuditTrail {
     entries: Vec<Managed>,
     /// Those that cannot be read, and why.
     unreadable: Vec<Unreadable>,
-    /// Where to go on; nothing on the last page.
+    /// The `after` of the next page; null on the last page.
     next: Option<u64>,
 }
 
-/// Who managed what: the last 10,000 requests that change something by the right `manage` or `admin`, and people who entered, for 90 days.
+/// Lists who managed what: the last 10,000 requests that change something by the right `manage` or `admin`,
+/// and logins of people. Entries are kept for 90 days.
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "list_audit", tag = "service", params(PageOf),
-    responses((status = 200, description = "A page of the trail.", body = AuditTrail))
+    responses((status = 200, description = "A page of the audit trail.", body = AuditTrail))
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,

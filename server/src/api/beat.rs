@@ -26,7 +26,7 @@ const MAX_HELD: usize = 512;
 /// The most bytes of a worker's text about the progress of one task.
 const MAX_PROGRESS_BYTES: usize = 1024;
 
-/// How a worker says that it is.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Condition {
@@ -49,21 +49,22 @@ impl From<Condition> for WorkerState {
     }
 }
 
-/// What a worker tells.
+/// What a worker reports.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Told {
-    /// How it is; by default `working`. An order is said again until this shows that it was heard.
+    /// Its state; by default `working`. An order is repeated until this shows that it was received.
     #[serde(default)]
     state: Condition,
-    /// What it holds, up to 512.
+    /// The deliveries that it holds, up to 512.
     #[serde(default)]
     held: Vec<HeldDelivery>,
-    /// For how long what it holds is to be its own from now, in milliseconds. Without it leases are left as they are.
+    /// How long the leases of these deliveries should last from now, in milliseconds. Without it, leases stay
+    /// as they are.
     #[serde(default)]
     lease_ms: Option<u64>,
-    /// The `pull` of the last answer that arrived, or empty if none has: what was sent since and did not arrive goes back at once. Say it only while no pull
-    /// is under way.
+    /// The `pull` of the last answer that arrived, or empty if none has. Deliveries that were sent since then
+    /// and did not arrive go back at once. Send it only while no pull is under way.
     #[serde(default)]
     received: Option<String>,
     /// Resident memory of its process, in bytes.
@@ -82,18 +83,20 @@ pub(crate) struct HeldDelivery {
     progress: Option<String>,
 }
 
-/// A worker tells of itself and of what it holds, and hears what it is to do. One round trip does all that a worker needs between its pulls: it can extend all
-/// leases, and says which pull arrived. What has run for longer than its `max_duration_ms` is ended as `timed_out`, and the answer for it is `lost`.
+/// A worker reports on itself and on the deliveries that it holds, and receives orders. One request does all
+/// that a worker needs between its pulls: it can also extend all leases and say which pull arrived. A task
+/// that has run for longer than its `max_duration_ms` is ended as `timed_out`, and the answer for it is
+/// `lost`.
 #[utoipa::path(
     post, path = "/v1/workers/{worker}/beat", operation_id = "beat", tag = "workers",
     params(
         ("worker" = String, Path, description = "Its name."),
-        ("worker-session" = String, Header, description = "What it got when it registered.")
+        ("worker-session" = String, Header, description = "The session from its registration.")
     ),
     request_body = Told,
     responses(
-        (status = 200, description = "What it is to do.", body = HeardAnswer),
-        (status = 410, description = "It is not registered any more: it has to register anew. What it holds is still its own until the leases end.", body = Problem)
+        (status = 200, description = "What it should do.", body = HeardAnswer),
+        (status = 410, description = "It is no longer registered and has to register again. Its deliveries are still its own until their leases end.", body = Problem)
     )
 )]
 pub(crate) async fn beat(

@@ -23,41 +23,41 @@ use crate::wire::{Json, partition};
 /// The most tasks that one request handles.
 const MAX_BULK: u64 = 100_000;
 
-/// What to do with which tasks: those that match all that is said.
+/// An action, and the tasks that it is for: those that meet all conditions.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkRequest {
-    /// What to do with each.
+    /// What to do with each task.
     action: Action,
-    /// With how many at most, up to 100,000.
+    /// The most tasks to handle, up to 100,000.
     limit: u64,
-    /// Whether to only say which they are.
+    /// Whether to change nothing and only list the tasks.
     #[serde(default)]
     dry_run: bool,
     /// The queue.
     partition: String,
-    /// In one of these states, separated by commas; by default in any with which the action does something.
+    /// Only tasks in these states, separated by commas; by default in all states that the action applies to.
     #[serde(default)]
     state: Option<String>,
-    /// Died at this time or later: RFC 3339.
+    /// Only tasks that ended at this time or later: RFC 3339.
     #[serde(default)]
     since: Option<String>,
-    /// Died before this time.
+    /// Only tasks that ended before this time.
     #[serde(default)]
     before: Option<String>,
-    /// Of this kind.
+    /// Only tasks of this kind.
     #[serde(default)]
     kind: Option<String>,
-    /// Of this session.
+    /// Only tasks of this session.
     #[serde(default)]
     session: Option<String>,
-    /// With a task id that begins so.
+    /// Only tasks whose task id begins with this.
     #[serde(default)]
     task_id_prefix: Option<String>,
-    /// With this text in its reason or its errors.
+    /// Only tasks with this text in their reason or errors.
     #[serde(default)]
     error: Option<String>,
-    /// With at least so many attempts.
+    /// Only tasks with at least this many attempts.
     #[serde(default)]
     min_attempts: Option<u32>,
 }
@@ -86,8 +86,10 @@ impl BulkRequest {
     }
 }
 
-/// Cancels, retries or deletes the tasks that match, as the answer is read: a line for each, and at the end `{"end":true,"count":n}`. If that is missing, not all
-/// were reached: ask again. No task is dealt with twice, and what no longer matches as its turn comes is left alone.
+/// Cancels, retries or deletes the tasks that match, as fast as the answer is read. The answer has a line for
+/// each, and ends with `{"end":true,"count":n}`. If that line is missing, not all tasks were reached: send
+/// the request again. No task is handled twice, and a task that no longer matches when its turn comes is left
+/// alone.
 #[utoipa::path(
     post, path = "/v1/tasks/bulk", operation_id = "bulk_tasks", tag = "tasks",
     request_body = BulkRequest,

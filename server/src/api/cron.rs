@@ -25,7 +25,7 @@ use crate::wire::{Json, Path, Query, time, time_text};
 const MAX_TIMES: usize = 100;
 const TIMES: usize = 5;
 
-/// What is pushed when.
+/// The schedules.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ScheduleList {
     /// In the order of their names, without their payloads.
@@ -59,7 +59,7 @@ fn found(name: &str, info: Option<ScheduleInfo>) -> Answer<Tagged<Schedule>> {
 /// Lists the schedules.
 #[utoipa::path(
     get, path = "/v1/cron", operation_id = "list_schedules", tag = "cron",
-    responses((status = 200, description = "What is pushed when.", body = ScheduleList))
+    responses((status = 200, description = "The schedules.", body = ScheduleList))
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<ScheduleList>> {
     let all = app.scheduler()?.list().await?;
@@ -74,26 +74,27 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<ScheduleLis
 #[utoipa::path(
     get, path = "/v1/cron/{name}", operation_id = "show_schedule", tag = "cron",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "The schedule.", body = Schedule, headers(("etag" = String, description = "Which content it has: for If-Match."))), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The schedule.", body = Schedule, headers(("etag" = String, description = "Identifies its content, for If-Match."))), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Schedule>> {
     found(&name, app.scheduler()?.get(&name).await?)
 }
 
-/// Stores a schedule, in place of what has its name. It counts from now on; the same again changes nothing, and one that is paused stays so. With
-/// `If-Match` only in place of the content that has that `ETag`; with `If-None-Match: *` only if there is none.
+/// Stores a schedule, and replaces the one of the same name. It counts from now on. Storing the same again
+/// changes nothing, and a paused schedule stays paused. With `If-Match`, it only replaces the content that
+/// has this `ETag`; with `If-None-Match: *`, it is only stored if there is none.
 #[utoipa::path(
     put, path = "/v1/cron/{name}", operation_id = "put_schedule", tag = "cron",
     params(
-        ("name" = String, Path, description = "What it is called; all but `preview`."),
-        ("if-match" = Option<String>, Header, description = "The ETag of what it is to replace, or `*`."),
-        ("if-none-match" = Option<String>, Header, description = "`*`: it has to be new.")
+        ("name" = String, Path, description = "Its name; anything but `preview`."),
+        ("if-match" = Option<String>, Header, description = "The ETag of what it should replace, or `*`."),
+        ("if-none-match" = Option<String>, Header, description = "`*`: there must be none yet.")
     ),
     request_body = PutSchedule,
     responses(
-        (status = 200, description = "It is stored.", body = Schedule, headers(("etag" = String, description = "Which content it has: for If-Match."))),
+        (status = 200, description = "It is stored.", body = Schedule, headers(("etag" = String, description = "Identifies its content, for If-Match."))),
         (status = 400, description = "What is wrong with it.", body = Problem),
-        (status = 412, description = "It is not as the condition says.", body = Problem)
+        (status = 412, description = "The condition is not met.", body = Problem)
     )
 )]
 pub(crate) async fn put(
@@ -112,17 +113,18 @@ pub(crate) async fn put(
     Ok(shown(&info.ok_or_else(|| not_as_expected("schedule", &name))?))
 }
 
-/// Deletes a schedule, also one that cannot be read. What it has pushed stays. With `If-Match` only the content that has that `ETag`.
+/// Deletes a schedule, even one that cannot be read. What it has pushed stays. With `If-Match`, deletes only
+/// the content that has this `ETag`.
 #[utoipa::path(
     delete, path = "/v1/cron/{name}", operation_id = "delete_schedule", tag = "cron",
     params(
         ("name" = String, Path, description = "Its name."),
-        ("if-match" = Option<String>, Header, description = "The ETag of what is to be deleted, or `*`.")
+        ("if-match" = Option<String>, Header, description = "The ETag of what should be deleted, or `*`.")
     ),
     responses(
         (status = 204, description = "It is deleted."),
         (status = 404, description = "There is none.", body = Problem),
-        (status = 412, description = "It is not as the condition says.", body = Problem)
+        (status = 412, description = "The condition is not met.", body = Problem)
     )
 )]
 pub(crate) async fn delete(
@@ -138,20 +140,21 @@ pub(crate) async fn delete(
     deletion(deleted, not_as_expected("schedule", &name), unknown(&name))
 }
 
-/// What came of a run beside the times.
+/// The outcome of an extra run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ran {
-    /// `stored`, `replaced`, or `duplicate`: the task of an earlier time is still there, and the schedule does not run beside it.
+    /// `stored`, `replaced`, or `duplicate`: the task of an earlier time is still there, and the schedule
+    /// does not run another one beside it.
     outcome: &'static str,
-    /// The message's id; of a duplicate that of the one that is there, where it is known.
+    /// The message's id; for a duplicate, the id of the message that is there, if known.
     id: Option<String>,
 }
 
-/// Pushes the task of a schedule now, beside its times, also if it is paused.
+/// Pushes the task of a schedule now, in addition to its times, even if it is paused.
 #[utoipa::path(
     post, path = "/v1/cron/{name}/run", operation_id = "run_schedule", tag = "cron",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "What came of it.", body = Ran), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The outcome.", body = Ran), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Ran>> {
     app.writable()?;
@@ -167,11 +170,11 @@ pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -
     Ok(Json(Ran { outcome, id: id.map(|id| id.to_string()) }))
 }
 
-/// Lets the times of a schedule pass without a task.
+/// Pauses a schedule: its times pass without a task.
 #[utoipa::path(
     post, path = "/v1/cron/{name}/pause", operation_id = "pause_schedule", tag = "cron",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "As it stands now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The schedule as it is now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Schedule>> {
     app.writable()?;
@@ -180,11 +183,11 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>)
     found(named, checked::schedule(&app, named, &Precondition::Present, pause).await?)
 }
 
-/// Lets a paused schedule go on, from now: what was due meanwhile is not run.
+/// Resumes a paused schedule from now on. Times that were due meanwhile are not run.
 #[utoipa::path(
     post, path = "/v1/cron/{name}/resume", operation_id = "resume_schedule", tag = "cron",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "As it stands now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The schedule as it is now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
@@ -196,23 +199,23 @@ pub(crate) async fn resume(
     found(named, checked::schedule(&app, named, &Precondition::Present, resume).await?)
 }
 
-/// When would it come?
+/// When would it be due?
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct When {
-    /// When it comes, in the fields of cron.
+    /// When it is due, in the fields of cron.
     spec: String,
-    /// By whose clocks; by default `UTC`.
+    /// The time zone; by default `UTC`.
     #[serde(default)]
     zone: Option<String>,
-    /// What becomes of fixed times that the clocks skip.
+    /// What happens to fixed times that the clocks skip.
     #[serde(default)]
     gap: Option<Gap>,
     /// When to run fixed times that the clocks show twice.
     #[serde(default)]
     overlap_hour: Option<OverlapHour>,
-    /// From when on, RFC 3339; by default, from now on.
+    /// The time to start from: RFC 3339; by default now.
     #[serde(default)]
     after: Option<String>,
     /// How many times to show, up to 100; by default 5.
@@ -220,28 +223,28 @@ pub(crate) struct When {
     count: Option<usize>,
 }
 
-/// A time at which it would come.
+/// A time at which it would be due.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Time {
     /// In UTC.
     at: String,
-    /// By the clocks of its zone.
+    /// In the time of its zone.
     local: String,
-    /// Whether its time is skipped by the clocks, so that it comes right after.
+    /// Whether the clocks skip its time, so that it is due right after.
     shifted: bool,
 }
 
-/// When it would come.
+/// When it would be due.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Preview {
-    /// The next of them; fewer than asked for if it does not come any more.
+    /// The next times; fewer than requested if there are no more.
     times: Vec<Time>,
 }
 
-/// Shows when a spec comes next, by the clocks of its zone. Stores nothing, and needs no control entries.
+/// Shows the next times of a spec in its zone. Stores nothing, and needs no control store.
 #[utoipa::path(
     get, path = "/v1/cron/preview", operation_id = "preview_schedule", tag = "cron", params(When),
-    responses((status = 200, description = "When it comes.", body = Preview), (status = 400, description = "What is wrong with it, and what comes near.", body = Problem))
+    responses((status = 200, description = "When it is due.", body = Preview), (status = 400, description = "What is wrong with it, and which valid spec is similar.", body = Problem))
 )]
 pub(crate) async fn preview(Query(when): Query<When>) -> Answer<Json<Preview>> {
     let after = when.after.as_deref().map(time).transpose()?.unwrap_or_else(SystemTime::now);

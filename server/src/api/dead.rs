@@ -19,12 +19,12 @@ pub(crate) struct Dead {
     /// What is known of it.
     #[serde(flatten)]
     about: About,
-    /// What it holds, if that was asked for.
+    /// Its payload, if requested.
     #[serde(flatten)]
     payload: Content,
     /// Why it died.
     reason: Option<String>,
-    /// When.
+    /// When it died.
     died_at: Option<String>,
     /// Deliveries before it died, where they were counted.
     deliveries: Option<u32>,
@@ -37,11 +37,11 @@ pub(crate) struct Dead {
 pub(crate) struct DeadLetters {
     /// The dead letters, in the order of their ids.
     dead: Vec<Dead>,
-    /// Where to go on; nothing on the last page.
+    /// The `after` of the next page; null on the last page.
     next: Option<String>,
 }
 
-/// Looks at dead letters.
+/// Lists dead letters.
 #[utoipa::path(
     get, path = "/v1/partitions/{partition}/dead", operation_id = "list_dead_letters", tag = "partitions",
     params(("partition" = String, Path, description = "The queue."), Browse),
@@ -74,13 +74,13 @@ pub(crate) async fn list(
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redrive {
-    /// At most so many, up to 10,000; by default 1000.
+    /// The most to put back, up to 10,000; by default 1000.
     #[serde(default)]
     limit: Option<usize>,
     /// Only those with this text in their reason.
     #[serde(default)]
     reason: Option<String>,
-    /// Only these.
+    /// Only those with these ids.
     #[serde(default)]
     ids: Option<Vec<String>>,
     /// Into this queue instead of the one they came from.
@@ -97,7 +97,7 @@ const REDRIVEN: usize = 1000;
 pub(crate) struct Redriven {
     /// How many were put back.
     moved: u64,
-    /// How many were looked at.
+    /// How many were examined.
     scanned: u64,
     /// Whether there may be more.
     more: bool,

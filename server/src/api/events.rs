@@ -18,8 +18,8 @@ use crate::wire::time_text;
 
 type Samples = watch::Receiver<Option<Arc<Sample>>>;
 
-/// Server-sent events: how all queues stand, at most once a second, whenever that has changed. Each is a whole picture, so nothing is missed by a client that was
-/// away.
+/// Sends server-sent events: the state of all queues, at most once a second, whenever it has changed. Each
+/// event is complete, so a client that was away misses nothing.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "events", tag = "service",
     responses((status = 200, description = "Events named `sample`.", content_type = "text/event-stream", body = String))

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// Whether the process turns.
+/// Says whether the process runs.
 #[utoipa::path(
     get, path = "/livez", operation_id = "livez", tag = "service",
     responses((status = 200, description = "It does.", body = String))
@@ -18,7 +18,7 @@ pub(crate) async fn livez() -> &'static str {
     "alive"
 }
 
-/// Whether the backend can serve, as it said within the last second.
+/// Says whether the backend can serve, as checked within the last second.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "service",
     responses((status = 200, description = "It can.", body = String), (status = 503, description = "It cannot, and why.", body = Problem))
@@ -33,10 +33,10 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-/// What the process has measured, in the text format of Prometheus.
+/// Returns the metrics of the process, in the text format of Prometheus.
 #[utoipa::path(
     get, path = "/metrics", operation_id = "metrics", tag = "service",
-    responses((status = 200, description = "The metrics.", body = String), (status = 404, description = "None are gathered.", body = Problem))
+    responses((status = 200, description = "The metrics.", body = String), (status = 404, description = "The process gathers no metrics.", body = Problem))
 )]
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     match &app.metrics {

@@ -11,7 +11,7 @@ use super::settle::ExtendAnswer;
 use crate::problem::Problem;
 use crate::wire::millis;
 
-/// What a worker is to do.
+/// What a worker should do.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Command {
@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Quiet,
     /// Take on nothing new, and end when what you hold has ended.
     Stop,
-    /// The same; whoever started you is to start you anew.
+    /// The same, and whoever started you should start you again.
     Recycle,
 }
 
@@ -37,19 +37,19 @@ impl Command {
     }
 }
 
-/// What became of the lease of what a worker holds.
+/// What happened to the lease of a delivery that a worker holds.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum LeaseAnswer {
     /// It was left as it is.
     Unchanged,
-    /// It is yours for as long as you said.
+    /// It is yours for as long as you asked.
     Extended,
-    /// The same, and somebody wants the task to be cancelled.
+    /// As `extended`, and somebody wants the task to be cancelled.
     CancelRequested,
-    /// Its lease had ended before, or its `max_duration_ms` is over: stop working on it.
+    /// Its lease had already ended, or its `max_duration_ms` is over: stop working on it.
     Lost,
-    /// Not done, or not known to be.
+    /// It failed, or it is not known whether it was done.
     Error {
         /// Why.
         problem: Problem,
@@ -74,16 +74,16 @@ impl From<ExtendAnswer> for LeaseAnswer {
     }
 }
 
-/// What a worker hears.
+/// The answer to a beat.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HeardAnswer {
-    /// What it is to do.
+    /// What it should do.
     order: Command,
-    /// The ids of those tasks it holds that somebody wants to be cancelled.
+    /// The ids of the tasks that it holds and somebody wants to be cancelled.
     cancel: Vec<String>,
-    /// What became of each lease, in order.
+    /// What happened to each lease, in order.
     held: Vec<LeaseAnswer>,
-    /// For how long this beat counts, in milliseconds.
+    /// How long this beat counts, in milliseconds.
     valid_ms: u64,
 }
 

@@ -24,24 +24,24 @@ use crate::wire::{Items, Query, answers, partition};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct How {
-    /// Whether to only say what would become of each line.
+    /// Whether to change nothing and only say what would happen to each line.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// What became of a line, or would.
+/// What happened to a line, or would happen.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum Imported {
     /// It is new.
     Created,
-    /// It was there, and was something else.
+    /// It existed with another content.
     Changed,
-    /// It was so already, and was left alone.
+    /// It existed with the same content, and was left alone.
     Unchanged,
-    /// There is nothing to set: the last line, or one of what could not be read.
+    /// There is nothing to set: the last line, or a line for an entry that could not be read.
     Skipped,
-    /// It was not set, or not known to be. See `retry`.
+    /// It was not set, or it is not known whether it was. See `retry`.
     Error {
         /// Why.
         problem: Problem,
@@ -74,9 +74,10 @@ impl Tally {
     }
 }
 
-/// Sets what an export wrote, line by line, in place of what has the same names; what it does not name stays. Each line has an answer of its own, in order.
-/// The same again changes nothing, so one that was cut can be repeated. Up to 1000 lines; send more in parts. `dry_run` sets nothing, also on a service that only
-/// reads.
+/// Imports what an export wrote, line by line. Each line replaces the entry of the same name; other entries
+/// stay. There is one answer for each line, in order. Importing the same lines again changes nothing, so an
+/// interrupted import can be repeated. Up to 1000 lines; send more in parts. With `dry_run` nothing is set,
+/// so a read-only service accepts it too.
 #[utoipa::path(
     post, path = "/v1/import", operation_id = "import", tag = "service", params(How),
     request_body(content = Line, content_type = "application/x-ndjson"),

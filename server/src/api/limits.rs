@@ -36,9 +36,9 @@ impl Unreadable {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rate {
-    /// So many a second in the long run.
+    /// The average number per second.
     per_second: f64,
-    /// So many at once after a pause; by default 1.
+    /// How many may start at once after a pause; by default 1.
     #[serde(default = "one")]
     burst: u64,
 }
@@ -52,32 +52,32 @@ fn one() -> u64 {
 pub(crate) struct Limit {
     /// Its name.
     name: String,
-    /// The queue that it is for, or one of the next two.
+    /// The queue that it is for, unless it is for one of the next two.
     partition: Option<String>,
-    /// The kind that it is for, in whatever queue.
+    /// The kind that it is for, in any queue.
     kind: Option<String>,
-    /// The header whose values it is for: each has as many for itself.
+    /// The header that it is for: each of its values has as many for itself.
     header: Option<String>,
     /// How many run at once.
     cap: Option<u64>,
     /// How fast they start.
     rate: Option<Rate>,
-    /// How often it was put.
+    /// How often it was set.
     revision: u64,
-    /// How many are held: more than the cap for a while after it was lowered.
+    /// How many permits are held; for a while after the cap was lowered, this can be more than the cap.
     held: u64,
     /// How many may start now, by the rate.
     available: Option<u64>,
     /// Who holds them.
     holders: Vec<Holder>,
-    /// Of a limit for the values of a header: those in use, the fullest first, at most 100.
+    /// For a limit of a header: its values in use, the fullest first, at most 100.
     keys: Vec<HeaderValue>,
 }
 
-/// A value of a header, and what is held of its permits.
+/// A value of a header, and how many of its permits are held.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HeaderValue {
-    /// The value; a long one is cut.
+    /// The value; a long one is truncated.
     value: String,
     /// How many are held.
     held: u64,
@@ -96,7 +96,7 @@ pub(crate) struct Holder {
     held: u64,
     /// How many more it waits for.
     wanted: u64,
-    /// For how long they are its own if it is not heard of again, in milliseconds.
+    /// How long it keeps them if it is not heard from again, in milliseconds.
     valid_ms: u64,
 }
 
@@ -141,7 +141,7 @@ impl Limit {
 pub(crate) struct Limits {
     /// In the order of their names.
     limits: Vec<Limit>,
-    /// Those that cannot be read, and why. Nobody obeys them.
+    /// Those that cannot be read, and why. They limit nothing.
     unreadable: Vec<Unreadable>,
 }
 
@@ -177,11 +177,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<Limits>> {
     }))
 }
 
-/// A limit, and who holds how much of it.
+/// Shows a limit, and who holds how much of it.
 #[utoipa::path(
     get, path = "/v1/limits/{name}", operation_id = "show_limit", tag = "limits",
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, description = "The limit.", body = Limit, headers(("etag" = String, description = "Which content it has: for If-Match. Who holds how much is no part of it."))), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "The limit.", body = Limit, headers(("etag" = String, description = "Identifies its content, for If-Match. It does not depend on who holds how much."))), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Tagged<Limit>> {
     let info = store(&app)?.get(&name).await?.ok_or_else(|| unknown(&name))?;
@@ -196,10 +196,10 @@ pub(crate) struct PutLimit {
     /// The queue that it is for; or one of the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<String>,
-    /// The kind that it is for, in whatever queue.
+    /// The kind that it is for, in any queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
-    /// The header whose values it is for: each has as many for itself.
+    /// The header that it is for: each of its values has as many for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     header: Option<String>,
     /// How many run at once; without it, any number.
@@ -237,20 +237,21 @@ impl PutLimit {
     }
 }
 
-/// Sets a limit, or changes it. Workers obey it within seconds; who holds permits of it keeps them. With `If-Match` only in place of
-/// the content that has that `ETag`; with `If-None-Match: *` only if there is none.
+/// Sets or changes a limit. Workers obey it within seconds; permits that are held stay valid. With
+/// `If-Match`, it only replaces the content that has this `ETag`; with `If-None-Match: *`, it is only set if
+/// there is none.
 #[utoipa::path(
     put, path = "/v1/limits/{name}", operation_id = "put_limit", tag = "limits",
     params(
-        ("name" = String, Path, description = "What it is called."),
-        ("if-match" = Option<String>, Header, description = "The ETag of what it is to replace, or `*`."),
-        ("if-none-match" = Option<String>, Header, description = "`*`: it has to be new.")
+        ("name" = String, Path, description = "Its name."),
+        ("if-match" = Option<String>, Header, description = "The ETag of what it should replace, or `*`."),
+        ("if-none-match" = Option<String>, Header, description = "`*`: there must be none yet.")
     ),
     request_body = PutLimit,
     responses(
-        (status = 200, description = "It is set.", body = Limit, headers(("etag" = String, description = "Which content it has: for If-Match."))),
+        (status = 200, description = "It is set.", body = Limit, headers(("etag" = String, description = "Identifies its content, for If-Match."))),
         (status = 400, description = "What is wrong with it.", body = Problem),
-        (status = 412, description = "It is not as the condition says.", body = Problem)
+        (status = 412, description = "The condition is not met.", body = Problem)
     )
 )]
 pub(crate) async fn put(
@@ -269,17 +270,18 @@ pub(crate) async fn put(
     Ok(Tagged(Limit::of(&info), info.tag))
 }
 
-/// Deletes a limit, also one that cannot be read: workers see within seconds that there is none. With `If-Match` only the content that has that `ETag`.
+/// Deletes a limit, even one that cannot be read: workers notice within seconds. With `If-Match`, deletes
+/// only the content that has this `ETag`.
 #[utoipa::path(
     delete, path = "/v1/limits/{name}", operation_id = "delete_limit", tag = "limits",
     params(
         ("name" = String, Path, description = "Its name."),
-        ("if-match" = Option<String>, Header, description = "The ETag of what is to be deleted, or `*`.")
+        ("if-match" = Option<String>, Header, description = "The ETag of what should be deleted, or `*`.")
     ),
     responses(
         (status = 204, description = "It is deleted."),
         (status = 404, description = "There is none.", body = Problem),
-        (status = 412, description = "It is not as the condition says.", body = Problem)
+        (status = 412, description = "The condition is not met.", body = Problem)
     )
 )]
 pub(crate) async fn delete(

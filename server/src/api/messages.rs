@@ -21,13 +21,13 @@ const MAX_PAGE: usize = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Browse {
-    /// The id of the last message of the page before.
+    /// The id of the last message of the previous page.
     #[serde(default)]
     pub(crate) after: Option<String>,
     /// How many, at most 100.
     #[serde(default)]
     pub(crate) limit: Option<usize>,
-    /// Whether to return what they hold, for which the right `payloads` is needed. Default: no.
+    /// Whether to return payloads, which needs the right `payloads`. Default: no.
     #[serde(default)]
     pub(crate) payloads: bool,
 }
@@ -42,13 +42,13 @@ impl Browse {
     }
 }
 
-/// A message as it lies there.
+/// A stored message.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Message {
     /// What is known of it.
     #[serde(flatten)]
     about: About,
-    /// What it holds, if that was asked for.
+    /// Its payload, if requested.
     #[serde(flatten)]
     payload: Content,
     /// `ready`, `delayed`, `leased` or `disabled`.
@@ -57,7 +57,7 @@ pub(crate) struct Message {
     delivery_count: Option<u32>,
     /// How long ago it was pushed, in milliseconds.
     age_ms: u64,
-    /// In how many milliseconds it can be pulled, if it waits for its time.
+    /// In how many milliseconds it can be pulled, if it is delayed.
     due_in_ms: Option<u64>,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Message {
 pub(crate) struct Messages {
     /// The messages, in the order of their ids.
     messages: Vec<Message>,
-    /// Where to go on; nothing on the last page.
+    /// The `after` of the next page; null on the last page.
     next: Option<String>,
 }
 
-/// Looks at the messages of a queue. Nobody is locked out meanwhile.
+/// Lists the messages of a queue. Nobody is held up by this.
 #[utoipa::path(
     get, path = "/v1/partitions/{partition}/messages", operation_id = "browse_messages", tag = "partitions",
     params(("partition" = String, Path, description = "The queue."), Browse),
@@ -108,7 +108,7 @@ pub(crate) async fn browse(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Purge {
-    /// The name of the queue once more, so that nothing is emptied by mistake.
+    /// The name of the queue again, so that nothing is deleted by mistake.
     #[serde(default)]
     pub(crate) confirm: Option<String>,
 }
@@ -124,7 +124,7 @@ impl Purge {
     }
 }
 
-/// How much was deleted.
+/// How many were deleted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Deleted {
     /// How many.

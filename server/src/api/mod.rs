@@ -39,18 +39,18 @@ pub(crate) use health::problem_for_unknown;
 #[openapi(
     info(
         title = "anyqueue",
-        description = "Work queues over HTTP, on any backend. Errors are problems of RFC 9457: `kind` tells which, `retry` what a repetition would do.",
+        description = "Work queues over HTTP, on any backend. Errors are problems as in RFC 9457: `kind` says what kind of error it is, `retry` what a retry would do.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     tags(
         (name = "work", description = "Push, pull, settle: what programs do."),
         (name = "partitions", description = "Queues, their messages and dead letters."),
         (name = "tasks", description = "What became of each task."),
-        (name = "workers", description = "Who works."),
+        (name = "workers", description = "The workers."),
         (name = "cron", description = "Schedules: what is pushed when."),
-        (name = "limits", description = "How many at once, and how fast, over all workers."),
-        (name = "tokens", description = "Who may ask for what."),
-        (name = "compat", description = "Protocols of other systems: workers that know nothing but ids, and the management of a queue of notifications."),
+        (name = "limits", description = "How many tasks run at once, and how fast they start, over all workers."),
+        (name = "tokens", description = "Who may do what."),
+        (name = "compat", description = "Protocols of other systems: for workers that only know ids, and for managing a queue of notifications."),
         (name = "service", description = "Health and metrics of the service itself.")
     )
 )]

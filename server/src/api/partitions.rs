@@ -18,7 +18,7 @@ use crate::wire::{Json, Path, Query, partition};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageOf {
-    /// The last of the page before.
+    /// The last queue of the previous page.
     #[serde(default)]
     after: Option<String>,
     /// How many, at most 100.
@@ -26,7 +26,7 @@ pub(crate) struct PageOf {
     limit: Option<usize>,
 }
 
-/// Lists queues that have ever been used, with their counts: those that the token is for.
+/// Lists the queues that have ever been used and that the token is for, with their counts.
 #[utoipa::path(
     get, path = "/v1/partitions", operation_id = "list_partitions", tag = "partitions", params(PageOf),
     responses((status = 200, description = "A page of queues.", body = Partitions))
@@ -45,11 +45,11 @@ pub(crate) async fn list(
     page.map(Json)
 }
 
-/// How full a queue is.
+/// Shows the counts of a queue.
 #[utoipa::path(
     get, path = "/v1/partitions/{partition}", operation_id = "show_partition", tag = "partitions",
     params(("partition" = String, Path, description = "The queue.")),
-    responses((status = 200, description = "Its counts. One that was never used is empty.", body = QueueInfo))
+    responses((status = 200, description = "Its counts. A queue that was never used is empty.", body = QueueInfo))
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<QueueInfo>> {
     of(&app.queue, &partition(&name)?).await.map(Json)
@@ -64,7 +64,7 @@ pub(crate) struct Paused {
     paused: bool,
 }
 
-/// Pauses a queue: it delivers nothing to anybody until it is resumed. Pushing and settling go on.
+/// Pauses a queue: it delivers nothing until it is resumed. Pushing and settling continue.
 #[utoipa::path(
     post, path = "/v1/partitions/{partition}/pause", operation_id = "pause_partition", tag = "partitions",
     params(("partition" = String, Path, description = "The queue.")),
@@ -80,7 +80,7 @@ pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>)
 #[utoipa::path(
     post, path = "/v1/partitions/{partition}/resume", operation_id = "resume_partition", tag = "partitions",
     params(("partition" = String, Path, description = "The queue.")),
-    responses((status = 200, description = "It delivers.", body = Paused))
+    responses((status = 200, description = "It is resumed.", body = Paused))
 )]
 pub(crate) async fn resume(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Paused>> {
     app.writable()?;

@@ -31,7 +31,7 @@ pub(crate) const MAX_WORKER_BYTES: usize = 256;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pull {
-    /// The queues, the most wanted first.
+    /// The queues, in order of preference.
     partitions: Vec<String>,
     /// The most messages to return.
     #[serde(default = "one")]
@@ -39,10 +39,11 @@ pub(crate) struct Pull {
     /// How long to wait for the first, in milliseconds; at most 30,000.
     #[serde(default)]
     wait_ms: u64,
-    /// For how long they are yours, in milliseconds; by default as the queue is set.
+    /// How long they are yours, in milliseconds; by default as the queue is configured.
     #[serde(default)]
     lease_ms: Option<u64>,
-    /// Who pulls. With a name, what was sent and never arrived goes back with the next pull.
+    /// The name of the worker. If it is given, messages that were sent and did not arrive go back with the
+    /// next pull.
     #[serde(default)]
     worker: Option<String>,
     /// The `pull` of the last answer that arrived, if any.
@@ -57,16 +58,16 @@ const fn one() -> usize {
 /// What was pulled.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Pulled {
-    /// The name of this answer: say with the next pull that you `received` it.
+    /// The name of this answer: send it as `received` with the next pull.
     pull: String,
     /// The messages; none when the wait is over.
     deliveries: Vec<Handed>,
 }
 
-/// A message, and the right to say what becomes of it.
+/// A message, and the right to settle it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Handed {
-    /// What to send back to settle it. Whoever has it can.
+    /// What to send back to settle it. Whoever has this can settle it.
     delivery: String,
     /// The queue it came from.
     partition: String,
@@ -80,9 +81,10 @@ pub(crate) struct Handed {
     delivery_count: Option<u32>,
     /// How long ago it was pushed, in milliseconds.
     age_ms: u64,
-    /// For how long it is yours, in milliseconds from when this answer was made: extend it before, or it comes to somebody else.
+    /// How long it is yours, in milliseconds from when this answer was made. Extend it before that time is
+    /// over, or somebody else gets it.
     lease_ms: u64,
-    /// How long an attempt may take, in milliseconds, if the pusher said so.
+    /// How long an attempt may take, in milliseconds, if the pusher set a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_duration_ms: Option<u64>,
 }

@@ -29,8 +29,8 @@ pub(crate) struct Push {
     /// Its content as bytes, in base64.
     #[serde(default)]
     payload_base64: Option<String>,
-    /// Its id, a UUID; by default a new one. Repeat a push with the same id, and it is stored once where the backend
-    /// declares that.
+    /// Its id, a UUID; by default a new one. A push that is repeated with the same id is stored once, where
+    /// the backend declares that.
     #[serde(default)]
     id: Option<String>,
     /// The kind of task, which selects its handler.
@@ -54,19 +54,19 @@ pub(crate) struct Push {
     /// When it can be pulled: RFC 3339.
     #[serde(default)]
     not_before: Option<String>,
-    /// Of the highest priority once it has waited for so long, in milliseconds.
+    /// How long it waits until it gets the highest priority, in milliseconds.
     #[serde(default)]
     urgent_after_ms: Option<u64>,
-    /// After how long it is not to be handled any more, in milliseconds.
+    /// How long until it expires and is no longer handled, in milliseconds.
     #[serde(default)]
     time_to_live_ms: Option<u64>,
-    /// Members of one group are handled in order, one after the other.
+    /// Its group. Members of one group are handled in order, one after the other.
     #[serde(default)]
     group: Option<String>,
-    /// Of those with the same key only one is stored.
+    /// Its deduplication key. Of messages with the same key, only one is stored.
     #[serde(default)]
     dedup_key: Option<String>,
-    /// What becomes of it if its `dedup_key` is taken.
+    /// What happens to it if its `dedup_key` is taken.
     #[serde(default)]
     on_duplicate: Option<Taken>,
     /// How often it is retried.
@@ -77,7 +77,7 @@ pub(crate) struct Push {
     max_duration_ms: Option<u64>,
 }
 
-/// What becomes of a message whose key another one has.
+/// What happens to a message whose key is taken.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Taken {
@@ -146,7 +146,7 @@ impl Push {
     }
 }
 
-/// What became of a pushed message.
+/// What happened to a pushed message.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum Pushed {
@@ -155,17 +155,17 @@ pub(crate) enum Pushed {
         /// Under this id.
         id: String,
     },
-    /// Not stored: one with the same key or id is there.
+    /// Not stored: a message with the same key or id is there.
     Duplicate {
         /// Its id, where it is known.
         id: Option<String>,
     },
-    /// A waiting one with its key has its content now.
+    /// A waiting message with the same key now has its content.
     Replaced {
         /// Its id.
         id: String,
     },
-    /// Not stored, or not known to be: see `retry`.
+    /// Not stored, or it is not known whether it was: see `retry`.
     Error {
         /// Why.
         problem: Problem,
@@ -183,7 +183,8 @@ impl From<anyqueue::Result<PushOutcome>> for Pushed {
     }
 }
 
-/// Pushes messages: one object, an array of up to 1000, or as many lines of JSON. A bad one harms no other: each has an answer of its own, in order.
+/// Pushes messages: one object, an array of up to 1000, or as many lines of JSON. There is one answer for
+/// each, in order; an invalid message does not affect the others.
 #[utoipa::path(
     post, path = "/v1/partitions/{partition}/messages", operation_id = "push", tag = "work",
     params(("partition" = String, Path, description = "The queue.")),

@@ -22,7 +22,7 @@ const MAX_SERVED: usize = 1000;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Register {
-    /// What it is called; by default a name that nobody has.
+    /// Its name; by default a new one.
     #[serde(default)]
     name: Option<String>,
     /// The queues that it serves.
@@ -31,16 +31,17 @@ pub(crate) struct Register {
     /// How many tasks it runs at once; by default 1.
     #[serde(default = "one")]
     slots: usize,
-    /// The machine.
+    /// The host name of its machine.
     #[serde(default)]
     host: Option<String>,
-    /// The number of its process there.
+    /// The id of its process there.
     #[serde(default)]
     pid: Option<u32>,
-    /// The release of the client that it runs.
+    /// The version of its client.
     #[serde(default)]
     version: Option<String>,
-    /// For how long a beat counts, in milliseconds: a worker that is silent for longer is taken for dead. By default 15,000; from a second to an hour.
+    /// How long a beat counts, in milliseconds: a worker that is silent for longer is considered dead. By
+    /// default 15,000; from a second to an hour.
     #[serde(default)]
     valid_ms: Option<u64>,
 }
@@ -52,11 +53,11 @@ const fn one() -> usize {
 /// A worker that is registered.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Registered {
-    /// Its name: say it when you pull.
+    /// Its name: send it as `worker` when you pull.
     worker: String,
-    /// What shows that it is this one: the header `worker-session` of its beats. It is told once.
+    /// Proves that it is this worker: send it in the header `worker-session` of its beats. It is shown once.
     session: String,
-    /// For how long a beat counts, in milliseconds: send one at least every third of it.
+    /// How long a beat counts, in milliseconds: send one at least every third of that time.
     valid_ms: u64,
 }
 
@@ -81,15 +82,16 @@ impl Register {
     }
 }
 
-/// Registers a worker: it is shown among the workers, is told what to do, and is missed when it is silent. No worker has to; pulling needs only a name.
+/// Registers a worker: it is shown among the workers, receives orders, and is missed when it is silent. No
+/// worker has to register; pulling needs only a name.
 #[utoipa::path(
     post, path = "/v1/workers", operation_id = "register_worker", tag = "workers",
     request_body = Register,
     responses(
         (status = 201, description = "It is registered.", body = Registered),
         (status = 400, description = "What is wrong with it.", body = Problem),
-        (status = 409, description = "A living worker has the name.", body = Problem),
-        (status = 503, description = "As many as there can be are registered with this instance.", body = Problem)
+        (status = 409, description = "A worker that is alive has this name.", body = Problem),
+        (status = 503, description = "This instance has registered as many workers as it can.", body = Problem)
     )
 )]
 pub(crate) async fn register(

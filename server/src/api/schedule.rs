@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Content, millis, partition, time_text};
 
-/// What becomes of fixed times that the clocks skip.
+/// What happens to fixed times that the clocks skip.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Gap {
@@ -22,7 +22,7 @@ pub(crate) enum Gap {
     Skip,
 }
 
-/// When fixed times come that the clocks show twice.
+/// When to run fixed times that the clocks show twice.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OverlapHour {
@@ -32,7 +32,7 @@ pub(crate) enum OverlapHour {
     Last,
 }
 
-/// What becomes of a time that comes while the task of an earlier one lives.
+/// What happens to a time that is due while the task of an earlier one is still there.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Running {
@@ -50,16 +50,16 @@ pub(crate) enum Running {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutSchedule {
-    /// When it comes: five fields of cron, six with the second in front, or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`; or how
-    /// long after the end of its last run: `@after 10m`.
+    /// When it is due: five fields of cron, six with the second in front, or `@hourly`, `@daily`, `@weekly`,
+    /// `@monthly`, `@yearly`; or how long after the end of its last run: `@after 10m`.
     spec: String,
-    /// By whose clocks, such as `Europe/Berlin`; by default `UTC`.
+    /// The time zone, such as `Europe/Berlin`; by default `UTC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     zone: Option<String>,
-    /// What becomes of fixed times that the clocks skip; by default `shift`.
+    /// What happens to fixed times that the clocks skip; by default `shift`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gap: Option<Gap>,
-    /// When fixed times come that the clocks show twice; by default `first`.
+    /// When to run fixed times that the clocks show twice; by default `first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overlap_hour: Option<OverlapHour>,
     /// The queue that its tasks are pushed to.
@@ -83,13 +83,13 @@ pub(crate) struct PutSchedule {
     /// Their priority: the higher, the sooner.
     #[serde(default)]
     priority: u8,
-    /// Which times are run that nobody ran: `latest`, `none`, or `all:N` for the latest N; by default `latest`.
+    /// Which missed times are run: `latest`, `none`, or `all:N` for the latest N; by default `latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missed: Option<String>,
-    /// How late a time may be run at most, in milliseconds; by default, however late.
+    /// How late a time may be run, in milliseconds; by default without limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline_ms: Option<u64>,
-    /// What becomes of a time that comes while an earlier task lives; by default `skip`.
+    /// What happens to a time that is due while an earlier task is still there; by default `skip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     running: Option<Running>,
 }
@@ -182,52 +182,52 @@ fn missed_text(missed: Missed) -> String {
     }
 }
 
-/// A schedule, and how it stands.
+/// A schedule and its state.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Schedule {
-    /// What it is called.
+    /// Its name.
     name: String,
-    /// When it comes.
+    /// When it is due.
     spec: String,
-    /// By whose clocks.
+    /// The time zone.
     zone: String,
-    /// What becomes of fixed times that the clocks skip.
+    /// What happens to fixed times that the clocks skip.
     gap: Gap,
-    /// When fixed times come that the clocks show twice.
+    /// When to run fixed times that the clocks show twice.
     overlap_hour: OverlapHour,
     /// The queue that its tasks are pushed to.
     partition: String,
-    /// What they hold; not in a list.
+    /// Their payload; not in a list.
     #[serde(flatten)]
     payload: Content,
-    /// Their kind, if it says one; it is among their headers, too.
+    /// Their kind, if one is set; it is among their headers, too.
     kind: Option<String>,
     /// Their headers.
     headers: BTreeMap<String, String>,
     /// Their priority.
     priority: u8,
-    /// Which times are run that nobody ran.
+    /// Which missed times are run.
     missed: String,
-    /// How late a time may be run at most, in milliseconds.
+    /// How late a time may be run, in milliseconds.
     deadline_ms: Option<u64>,
-    /// What becomes of a time that comes while an earlier task lives.
+    /// What happens to a time that is due while an earlier task is still there.
     running: Running,
     /// Whether its times pass without a task.
     paused: bool,
-    /// When it comes next; in the past if nobody runs the schedules; nothing if it does not come any more.
+    /// When it is due next; in the past if nobody runs the schedules; null if it is never due again.
     next_at: Option<String>,
-    /// What became of its last time.
+    /// What happened at its last time.
     last: Option<Last>,
 }
 
-/// What became of the last time of a schedule.
+/// What happened at the last time of a schedule.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Last {
     /// When it was due.
     due_at: String,
     /// When it was done.
     done_at: String,
-    /// `pushed`, `running` (an earlier task lived), `missed`, `paused` or `refused`.
+    /// `pushed`, `running` (an earlier task was still there), `missed`, `paused` or `refused`.
     outcome: &'static str,
     /// The message that was pushed.
     id: Option<String>,

@@ -33,10 +33,10 @@ pub(crate) struct Range {
     /// Before this time; by default until now.
     #[serde(default)]
     before: Option<String>,
-    /// By which steps of time: minute, hour or day; by default hour. At most 1,500 of them.
+    /// The length of a time step: minute, hour or day; by default hour. At most 1,500 steps.
     #[serde(default)]
     by: Option<String>,
-    /// Of this kind.
+    /// Only tasks of this kind.
     #[serde(default)]
     kind: Option<String>,
 }
@@ -66,25 +66,26 @@ fn step(by: Option<&str>) -> Answer<SeriesStep> {
     }
 }
 
-/// The tasks of one kind that ended in one state in a step of time.
+/// The tasks of one kind that ended in one state in one time step.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SeriesInfo {
     /// When the step begins.
     at: String,
     /// The kind of task, if they have one.
     kind: Option<String>,
-    /// How they ended. A dead letter has failed.
+    /// How they ended. Dead letters count as failed.
     state: &'static str,
     /// How many.
     tasks: u64,
-    /// How long they ran in all, in microseconds.
+    /// How long they ran in total, in microseconds.
     ran_us: u64,
-    /// How long they waited in all, in microseconds, each from its push to the beginning of its last run.
+    /// How long they waited in total, in microseconds, each from its push to the beginning of its last run.
     waited_us: u64,
-    /// How many ran how long: number n of the list, from 0, counts those that took less than 2ⁿ microseconds and no less than half of that; number 39 all that took
+    /// A histogram of how long they ran: entry n of the list, counted from 0, is the number of tasks that
+    /// took less than 2ⁿ microseconds and no less than half of that; entry 39 also counts all that took
     /// longer. Zeros at the end are left out.
     ran_histogram: Vec<u64>,
-    /// The same of how long they waited.
+    /// The same for how long they waited.
     waited_histogram: Vec<u64>,
 }
 
@@ -118,15 +119,16 @@ pub(crate) struct SeriesAnswer {
     rows: Vec<SeriesInfo>,
 }
 
-/// Counts of the tasks that ended, by step of time, kind and state: kept by the backend as they end, so that no task is read. At most 10,000 rows.
+/// Counts the tasks that ended, by time step, kind and state. The backend counts them as they end, so no task
+/// is read. At most 10,000 rows.
 #[utoipa::path(
     get, path = "/v1/tasks/series", operation_id = "task_series", tag = "tasks", params(Range),
     responses(
         (status = 200, description = "How many ended, and how long they took.", body = SeriesAnswer),
-        (status = 400, description = "There would be too many steps or rows, or it is about a time whose counts are gone: what to ask instead.", body = Problem),
-        (status = 413, description = "There would be far too many rows, or counters to read: what to ask instead.", body = Problem),
+        (status = 400, description = "There would be too many steps or rows, or the counts of that time are gone. The detail says what to ask instead.", body = Problem),
+        (status = 413, description = "There would be far too many rows, or counters to read. The detail says what to ask instead.", body = Problem),
         (status = 501, description = "The backend does not count ends.", body = Problem),
-        (status = 503, description = "They could not be counted in five seconds: ask for a shorter time, or again.", body = Problem),
+        (status = 503, description = "They could not be counted in five seconds: ask for a shorter time, or ask again.", body = Problem),
     )
 )]
 pub(crate) async fn series(

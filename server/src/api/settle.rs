@@ -17,13 +17,13 @@ use crate::overdue::{self, Holder};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Items, answers};
 
-/// What became of a settlement.
+/// What happened to a settlement.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum SettleAnswer {
     /// Done.
     Settled,
-    /// Its lease had ended before, or it was settled already: nothing was changed.
+    /// Its lease had already ended, or it was already settled: nothing was changed.
     Lost,
     /// Not done; it is still yours. See `retry`.
     Error {
@@ -32,7 +32,8 @@ pub(crate) enum SettleAnswer {
     },
 }
 
-/// Ends deliveries, each with an answer of its own, in order. Settling again after an answer that was lost is harmless: it says `lost`.
+/// Settles deliveries, with one answer for each, in order. If an answer was lost, settling again is harmless:
+/// the outcome is then `lost`.
 #[utoipa::path(
     post, path = "/v1/settle", operation_id = "settle", tag = "work",
     request_body = Vec<Settle>,
@@ -60,27 +61,27 @@ async fn one(app: &App, item: Settle) -> SettleAnswer {
     }
 }
 
-/// A longer hold on a delivery.
+/// An extension of a lease.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Extend {
     /// What a pull returned.
     delivery: String,
-    /// For how long it is to be yours, in milliseconds from now.
+    /// How long it should be yours, in milliseconds from now.
     lease_ms: u64,
 }
 
-/// What became of an extension.
+/// What happened to an extension.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub(crate) enum ExtendAnswer {
-    /// It is yours for as long as you said.
+    /// It is yours for as long as you asked.
     Extended,
-    /// The same, and somebody wants the task to be cancelled.
+    /// As `extended`, and somebody wants the task to be cancelled.
     CancelRequested,
-    /// Its lease had ended before: stop working on it.
+    /// Its lease had already ended: stop working on it.
     Lost,
-    /// Not done, or not known to be.
+    /// It failed, or it is not known whether it was done.
     Error {
         /// Why.
         problem: Problem,
@@ -98,8 +99,8 @@ impl From<anyqueue::Result<ExtendOutcome>> for ExtendAnswer {
     }
 }
 
-/// Extends leases, each with an answer of its own, in order. What has run for longer than its `max_duration_ms` is not extended: it is
-/// ended as `timed_out`, and the answer is `lost`.
+/// Extends leases, with one answer for each, in order. A task that has run for longer than its
+/// `max_duration_ms` is not extended: it is ended as `timed_out`, and the outcome is `lost`.
 #[utoipa::path(
     post, path = "/v1/extend", operation_id = "extend", tag = "work",
     request_body = Vec<Extend>,

@@ -32,14 +32,14 @@ const MAX_DELETED: u64 = 10_000;
 /// The longest wait for a result.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// A task: what is known of it, whether it lives, is dead or has ended.
+/// What is known of a task, whether it is alive, dead or has ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TaskInfo {
     /// The id of its message.
     pub(crate) id: String,
     /// The queue.
     pub(crate) partition: String,
-    /// Where it stands.
+    /// Its state.
     pub(crate) state: &'static str,
     /// The kind of task.
     pub(crate) kind: Option<String>,
@@ -57,13 +57,13 @@ pub(crate) struct TaskInfo {
     pub(crate) delivery_count: Option<u32>,
     /// When it was pushed, as far as known.
     pub(crate) pushed_at: Option<String>,
-    /// When it can be pulled, if it waits for its time.
+    /// When it can be pulled, if it is delayed.
     pub(crate) due_at: Option<String>,
     /// When it ended or died.
     pub(crate) ended_at: Option<String>,
     /// Until when its end is kept.
     pub(crate) expires_at: Option<String>,
-    /// From the push to its last run, in milliseconds, once it has ended.
+    /// How long it waited from the push to its last run, in milliseconds, once it has ended.
     pub(crate) waited_ms: Option<u64>,
     /// How long the last run took, in milliseconds, once it has ended.
     pub(crate) ran_ms: Option<u64>,
@@ -72,10 +72,12 @@ pub(crate) struct TaskInfo {
     /// Failed attempts.
     #[schema(value_type = Option<Object>)]
     pub(crate) errors: Option<Value>,
-    /// What its handler noted in the last run, once it has ended. Only of a single task, and with the right `payloads`.
+    /// What its handler logged in the last run, once it has ended. Only for a single task, and with the right
+    /// `payloads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,
-    /// What it returned; JSON if it is that, else `payload` or `payload_base64`. Only of a single task, and with the right `payloads`.
+    /// What it returned: JSON if it is JSON, otherwise `payload` or `payload_base64`. Only for a single task,
+    /// and with the right `payloads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) result: Option<Value>,
@@ -118,21 +120,22 @@ impl TaskInfo {
 /// Tasks that match.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TaskPage {
-    /// Those that live, then the dead, then those that ended, the newest first.
+    /// Those that are alive, then the dead, then those that ended, the newest first.
     pub(crate) tasks: Vec<TaskInfo>,
     /// Whether there are more: raise the limit, narrow the filter, or ask for a stream.
     pub(crate) more: bool,
-    /// Whether tasks that do not match had to be read: the filter says something that no index knows.
+    /// Whether tasks that do not match had to be read, because no index covers the filter.
     pub(crate) scans: bool,
-    /// Whether the time for one answer, 120 ms, was over before all had been looked at: narrow the filter by state or time, go on as `look_before` says, or
-    /// ask for a stream, which has the time it takes.
+    /// Whether the time for one answer, 120 ms, was over before all tasks were examined: narrow the filter by
+    /// state or time, continue with `look_before`, or ask for a stream, which has no time limit.
     pub(crate) unfinished: bool,
-    /// The `before` with which the same filter goes on where this answer stopped; nothing if all was looked at, or nothing yet of what has ended. Dead tasks
-    /// that match come first again.
+    /// The `before` with which the same filter continues where this answer stopped; null if all tasks were
+    /// examined, or none yet of those that ended. Dead tasks that match come first again.
     pub(crate) look_before: Option<String>,
 }
 
-/// Lists tasks. With `Accept: application/x-ndjson` all of them, a line each; the last line is `{"end":true,"count":n}`: if it is missing, the list was cut.
+/// Lists tasks. With `Accept: application/x-ndjson`, lists all of them, one per line; the last line is
+/// `{"end":true,"count":n}`. If that is missing, the list is incomplete.
 #[utoipa::path(
     get, path = "/v1/tasks", operation_id = "list_tasks", tag = "tasks", params(Filter),
     responses((status = 200, description = "The tasks.", body = TaskPage))
@@ -184,13 +187,14 @@ fn lines(
 /// How many tasks match.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Count {
-    /// How many; at least as many, if not exact.
+    /// How many; a lower bound if not exact.
     value: u64,
-    /// Whether all were counted: else the count stopped at its cap or, where no index knows the filter, after five seconds.
+    /// Whether all were counted; otherwise the count stopped at its cap or, if no index covers the filter,
+    /// after five seconds.
     exact: bool,
 }
 
-/// Counts tasks, up to a cap; where no index knows the filter, for at most five seconds.
+/// Counts tasks, up to a cap; if no index covers the filter, for at most five seconds.
 #[utoipa::path(
     get, path = "/v1/tasks/count", operation_id = "count_tasks", tag = "tasks", params(Filter),
     responses((status = 200, description = "How many.", body = Count))
@@ -201,7 +205,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, Query(filter): Query<Filt
     Ok(Json(Count { value: count.value, exact: count.exact }))
 }
 
-/// Deletes the ends of tasks that match, at most `limit`. What lives or is dead is left alone.
+/// Deletes the ends of tasks that match, at most `limit`. Tasks that are alive or dead are left alone.
 #[utoipa::path(
     delete, path = "/v1/tasks", operation_id = "delete_ended_tasks", tag = "tasks", params(Filter),
     responses((status = 200, description = "How many were deleted.", body = Deleted))
@@ -239,7 +243,7 @@ impl Of {
     }
 }
 
-/// A task, with its result if it has ended.
+/// Shows a task, with its result if it has ended.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}", operation_id = "show_task", tag = "tasks",
     params(("id" = String, Path, description = "The id of its message."), Of),
@@ -255,7 +259,8 @@ pub(crate) async fn show(
     Ok(Json(TaskInfo::of(&task)))
 }
 
-/// Waits for the end of a task: 200 with its result once it has ended or is dead, 202 as it stands when the wait is over.
+/// Waits for the end of a task. Returns 200 with its result once it has ended or is dead, and 202 with its
+/// current state when the wait is over.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/result", operation_id = "wait_for_result", tag = "tasks",
     params(("id" = String, Path, description = "The id of its message."), Of),
@@ -285,19 +290,19 @@ pub(crate) async fn result(
     Ok((status, Json(TaskInfo::of(&task))).into_response())
 }
 
-/// What became of a request about one task.
+/// The outcome of a request about one task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Done {
     /// What was done.
     outcome: &'static str,
 }
 
-/// Cancels a task: one that waits is removed, one that runs is told.
+/// Cancels a task: if it waits, it is removed; if it runs, its worker is asked to stop.
 #[utoipa::path(
     post, path = "/v1/tasks/{id}/cancel", operation_id = "cancel_task", tag = "tasks",
     params(("id" = String, Path, description = "The id of its message."), Of),
     responses(
-        (status = 200, description = "`removed`, or `requested` of whoever runs it.", body = Done),
+        (status = 200, description = "`removed`, or `requested` from the worker that runs it.", body = Done),
         (status = 404, description = "There is no such message.", body = Problem)
     )
 )]
@@ -311,14 +316,14 @@ pub(crate) async fn cancel(
     Ok(Json(Done { outcome: manage::cancel(&app.queue, &partition, message).await? }))
 }
 
-/// Gives a task another try: one that is dead is put back, one that waits for its time is due now.
+/// Retries a task: if it is dead, it is put back; if it is delayed, it is due now.
 #[utoipa::path(
     post, path = "/v1/tasks/{id}/retry", operation_id = "retry_task", tag = "tasks",
     params(("id" = String, Path, description = "The id of its message."), Of),
     responses(
         (status = 200, description = "`put_back` or `due_now`.", body = Done),
         (status = 404, description = "Nothing is known of it.", body = Problem),
-        (status = 409, description = "It cannot be retried as it stands.", body = Problem)
+        (status = 409, description = "It cannot be retried in its state.", body = Problem)
     )
 )]
 pub(crate) async fn retry(
@@ -331,13 +336,13 @@ pub(crate) async fn retry(
     Ok(Json(Done { outcome: manage::retry(&app.queue, &partition, message).await? }))
 }
 
-/// Deletes a task's message unless somebody holds it, or else its end.
+/// Deletes a task's message or dead letter, unless somebody holds it.
 #[utoipa::path(
     delete, path = "/v1/tasks/{id}", operation_id = "delete_task", tag = "tasks",
     params(("id" = String, Path, description = "The id of its message."), Of),
     responses(
         (status = 200, description = "It is deleted.", body = Done),
-        (status = 404, description = "There is nothing of it.", body = Problem),
+        (status = 404, description = "There is no such message.", body = Problem),
         (status = 409, description = "Somebody holds it.", body = Problem)
     )
 )]

@@ -22,13 +22,13 @@ pub(crate) struct Token {
     name: String,
     /// What it may do: `push`, `work`, `read`, `payloads`, `manage`, `admin`.
     rights: Vec<&'static str>,
-    /// With which queues: names, or beginnings of names with a `*` at their end.
+    /// For which queues: names, or beginnings of names followed by a `*`.
     partitions: Vec<String>,
     /// When it was created.
     created_at: String,
-    /// Until when it counts; nothing: until it is deleted.
+    /// Until when it is valid; null: until it is deleted.
     expires_at: Option<String>,
-    /// The SHA-256 of each certificate that stands for it.
+    /// The SHA-256 of each certificate that is bound to it.
     certificates: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Token {
 pub(crate) struct TokenList {
     /// In the order of their names, also those that have expired.
     tokens: Vec<Token>,
-    /// Those that cannot be read, and why. They open nothing.
+    /// Those that cannot be read, and why. They admit nobody.
     unreadable: Vec<Unreadable>,
 }
 
@@ -96,9 +96,9 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) 
 pub(crate) struct PutToken {
     /// What it may do: some of `push`, `work`, `read`, `payloads`, `manage`, `admin`.
     rights: Vec<String>,
-    /// With which queues: names, or beginnings of names with a `*` at their end.
+    /// For which queues: names, or beginnings of names followed by a `*`.
     partitions: Vec<String>,
-    /// For how long it counts, in milliseconds; without it, until it is deleted.
+    /// How long it is valid, in milliseconds; without it, until it is deleted.
     #[serde(default)]
     valid_for_ms: Option<u64>,
 }
@@ -108,19 +108,19 @@ pub(crate) struct PutToken {
 pub(crate) struct Created {
     /// Its name.
     name: String,
-    /// What is to be shown: it is not kept, and never told again.
+    /// The secret: it is not stored, and never shown again.
     token: String,
 }
 
-/// Creates a token, and tells its secret, once. From then on this service asks everybody for a token.
+/// Creates a token, and shows its secret once. From then on this service requires a token for every request.
 #[utoipa::path(
     put, path = "/v1/tokens/{name}", operation_id = "create_token", tag = "tokens",
-    params(("name" = String, Path, description = "What it is called: a-z, 0-9, `-` and `.`.")),
+    params(("name" = String, Path, description = "Its name: a-z, 0-9, `-` and `.`.")),
     request_body = PutToken,
     responses(
         (status = 201, description = "It is created.", body = Created),
         (status = 400, description = "What is wrong with it.", body = Problem),
-        (status = 409, description = "There is one of that name: delete it first.", body = Problem)
+        (status = 409, description = "There is a token of that name: delete it first.", body = Problem)
     )
 )]
 pub(crate) async fn put(
@@ -138,7 +138,7 @@ pub(crate) async fn put(
     Ok((StatusCode::CREATED, Json(Created { name, token: secret.text() })))
 }
 
-/// Deletes a token, also one that cannot be read: within a second nobody is let in with it.
+/// Deletes a token, even one that cannot be read. Within a second it admits nobody any more.
 #[utoipa::path(
     delete, path = "/v1/tokens/{name}", operation_id = "delete_token", tag = "tokens",
     params(("name" = String, Path, description = "Its name.")),
@@ -149,7 +149,8 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
     if store(&app)?.delete(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
 }
 
-/// Has a certificate stand for a token: a client that shows it, where clients are asked for certificates, is whoever has the token.
+/// Binds a certificate to a token: where clients are asked for certificates, a client that presents it has
+/// the token's name and rights.
 #[utoipa::path(
     put, path = "/v1/tokens/{name}/certificates/{sha256}", operation_id = "bind_certificate", tag = "tokens",
     params(
@@ -157,10 +158,10 @@ pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
         ("sha256" = String, Path, description = "The SHA-256 of the certificate in DER: 64 hexadecimal digits, with or without colons.")
     ),
     responses(
-        (status = 204, description = "It stands for the token."),
-        (status = 400, description = "This is no SHA-256.", body = Problem),
+        (status = 204, description = "It is bound to the token."),
+        (status = 400, description = "This is not a SHA-256.", body = Problem),
         (status = 404, description = "There is no such token.", body = Problem),
-        (status = 409, description = "It stands for another token, or this one has expired.", body = Problem)
+        (status = 409, description = "It is bound to another token, or this one has expired.", body = Problem)
     )
 )]
 pub(crate) async fn bind(
@@ -181,7 +182,7 @@ pub(crate) async fn bind(
     }
 }
 
-/// Has a certificate stand for nobody: within a second nobody is let in with it.
+/// Unbinds a certificate. Within a second it admits nobody any more.
 #[utoipa::path(
     delete, path = "/v1/tokens/{name}/certificates/{sha256}", operation_id = "unbind_certificate", tag = "tokens",
     params(
@@ -189,8 +190,8 @@ pub(crate) async fn bind(
         ("sha256" = String, Path, description = "The SHA-256 of the certificate.")
     ),
     responses(
-        (status = 204, description = "It stands for nobody."),
-        (status = 404, description = "It did not stand for this token.", body = Problem)
+        (status = 204, description = "It is unbound."),
+        (status = 404, description = "It was not bound to this token.", body = Problem)
     )
 )]
 pub(crate) async fn unbind(

@@ -29,18 +29,18 @@ const PAGE: usize = 100;
 pub(crate) enum Line {
     /// A schedule.
     Schedule {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// Whether its times pass without a task.
         paused: bool,
-        /// As it is put.
+        /// The request that stores it.
         put: Box<PutSchedule>,
     },
     /// A limit.
     Limit {
-        /// What it is called.
+        /// Its name.
         name: String,
-        /// As it is put.
+        /// The request that stores it.
         put: PutLimit,
     },
     /// A queue that is paused.
@@ -50,14 +50,14 @@ pub(crate) enum Line {
     },
     /// Something that could not be read, and is missing here.
     Unreadable {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// Why.
         error: String,
     },
-    /// The last line: if it is missing, the export was cut.
+    /// The last line: if it is missing, the export is incomplete.
     End {
-        /// How many lines came before.
+        /// How many lines precede it.
         count: usize,
         /// What this backend does not keep, or cannot list.
         without: Vec<String>,
@@ -134,8 +134,9 @@ async fn pauses(app: &App) -> Answer<Vec<Line>> {
     }
 }
 
-/// Writes schedules, limits and pauses, a line of JSON each; the last one is `{"what":"end",…}`: if it is missing, the export was cut. Neither tokens and keys,
-/// nor workers, nor who holds how much of a limit, nor when a schedule ran last are part of it. It needs the right `admin`, since it has what schedules push.
+/// Exports schedules, limits and pauses, one line of JSON for each. The last line is `{"what":"end",…}`; if
+/// it is missing, the export is incomplete. Tokens, keys, workers, who holds how much of a limit, and when a
+/// schedule ran last are not part of it. It needs the right `admin`, because it contains what schedules push.
 #[utoipa::path(
     get, path = "/v1/export", operation_id = "export", tag = "service",
     responses((status = 200, description = "Lines of JSON.", body = Line, content_type = "application/x-ndjson"))

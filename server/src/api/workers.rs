@@ -19,15 +19,15 @@ use crate::wire::{Json, Path, message_id, millis, time_text};
 /// A worker.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Worker {
-    /// What it tells of itself.
+    /// What it reports about itself.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     info: Value,
-    /// For how long its process had run at its last beat, in milliseconds.
+    /// How long its process had run at its last beat, in milliseconds.
     up_ms: u64,
-    /// When it was heard of last.
+    /// When it was last heard from.
     seen_at: String,
-    /// Until when that counts: then it is taken for dead.
+    /// Until when that counts; after that it is considered dead.
     valid_until: String,
 }
 
@@ -42,7 +42,7 @@ impl From<&WorkerInfo> for Worker {
     }
 }
 
-/// Who works.
+/// The workers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Workers {
     /// Those whose beats count.
@@ -54,7 +54,7 @@ pub(crate) struct Workers {
 /// Lists the workers that are registered.
 #[utoipa::path(
     get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
-    responses((status = 200, description = "Who works.", body = Workers))
+    responses((status = 200, description = "The workers.", body = Workers))
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<Workers>> {
     let found = app.registry()?.list().await?;
@@ -84,15 +84,15 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) 
 pub(crate) struct Ordered {
     /// Its name.
     worker: String,
-    /// What it will hear with its next beat.
+    /// The order that it receives with its next beat.
     order: String,
 }
 
-/// Gives a worker an order, which it hears with its next beat: `quiet`, `resume`, `stop` or `recycle`.
+/// Gives a worker an order, which it receives with its next beat: `quiet`, `resume`, `stop` or `recycle`.
 #[utoipa::path(
     post, path = "/v1/workers/{worker}/{order}", operation_id = "order_worker", tag = "workers",
     params(("worker" = String, Path, description = "Its name."), ("order" = String, Path, description = "quiet, resume, stop or recycle.")),
-    responses((status = 200, description = "It will hear it.", body = Ordered), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "It receives the order with its next beat.", body = Ordered), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn order(
     State(app): State<Arc<App>>,
@@ -129,7 +129,7 @@ pub(crate) struct CancelTask {
     put, path = "/v1/workers/{worker}/cancel", operation_id = "cancel_on_worker", tag = "workers",
     params(("worker" = String, Path, description = "Its name.")),
     request_body = CancelTask,
-    responses((status = 200, description = "It will hear it.", body = Ordered), (status = 404, description = "There is none.", body = Problem))
+    responses((status = 200, description = "It receives the order with its next beat.", body = Ordered), (status = 404, description = "There is none.", body = Problem))
 )]
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
@@ -146,18 +146,18 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Forgets a worker that is known to be gone. One that lives registers again. A worker that ends says so itself with this, and its `worker-session`: then
-/// nothing happens to another one that has its name by now.
+/// Forgets a worker that is known to be gone. One that is alive registers again. A worker that ends sends
+/// this itself, with its `worker-session`, so that it cannot affect another worker that has its name by now.
 #[utoipa::path(
     delete, path = "/v1/workers/{worker}", operation_id = "forget_worker", tag = "workers",
     params(
         ("worker" = String, Path, description = "Its name."),
-        ("worker-session" = Option<String>, Header, description = "What it got when it registered.")
+        ("worker-session" = Option<String>, Header, description = "The session from its registration.")
     ),
     responses(
         (status = 204, description = "It is forgotten."),
         (status = 404, description = "There is none.", body = Problem),
-        (status = 410, description = "It is not registered any more.", body = Problem)
+        (status = 410, description = "It is no longer registered.", body = Problem)
     )
 )]
 pub(crate) async fn forget(

@@ -35,18 +35,19 @@ pub(crate) struct Job {
     /// Its content, if it is text.
     #[serde(rename = "JobData")]
     data: Option<String>,
-    /// Its content in base64, if it is not.
+    /// Its content in base64, if it is not text.
     #[serde(rename = "JobDataBase64", skip_serializing_if = "Option::is_none")]
     data_base64: Option<String>,
 }
 
-/// The oldest task of the worker's kinds, or `null` if there is none. It is the worker's until its outcome is set, as long as it pings.
+/// Returns the oldest task of the worker's kinds, or `null` if there is none. The task is the worker's until
+/// its outcome is set, as long as the worker pings.
 #[utoipa::path(
     post, path = "/v1/jobs/Dequeue", operation_id = "dequeue_job", tag = "compat",
     request_body = Which,
     responses(
         (status = 200, description = "The task, or `null`.", body = Option<Job>),
-        (status = 410, description = "The worker has to register anew.", body = Problem)
+        (status = 410, description = "The worker has to register again.", body = Problem)
     )
 )]
 pub(crate) async fn dequeue(State(app): State<Arc<App>>, Json(which): Json<Which>) -> Answer<Response> {
@@ -115,13 +116,14 @@ pub(crate) struct SetOutcome {
     worker_id: String,
 }
 
-/// Ends a task. `false`: it is not this worker's, or not any more; so it is too when this is said again.
+/// Ends a task. Returns `false` if the task is not, or is no longer, this worker's; so a repeated call
+/// returns `false` too.
 #[utoipa::path(
     post, path = "/v1/jobs/SetOutcome", operation_id = "set_job_outcome", tag = "compat",
     request_body = SetOutcome,
     responses(
-        (status = 200, description = "Whether that was its end.", body = bool),
-        (status = 410, description = "The worker has to register anew.", body = Problem)
+        (status = 200, description = "Whether this ended the task.", body = bool),
+        (status = 410, description = "The worker has to register again.", body = Problem)
     )
 )]
 pub(crate) async fn set_outcome(

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::job_worker::VALID;
 use crate::app::App;
 
-/// A kind of job: the name of its queue. A number is its text.
+/// A kind of job: the name of its queue. A number stands for its text.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Kind {
@@ -29,7 +29,7 @@ impl Kind {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct Which {
-    /// What it got when it registered.
+    /// The id that it got when it registered.
     #[serde(alias = "id", alias = "WorkerId", alias = "workerId")]
     pub(crate) id: String,
 }

@@ -25,19 +25,20 @@ use crate::wire::{Json, partition};
 /// The most tasks that such a worker holds, unless it asks for fewer.
 const MAX_SLOTS: usize = 64;
 
-/// A worker that registers. Nothing at all is enough.
+/// A worker that registers. All fields are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub(crate) struct RegisterWorker {
     /// The kinds that it serves, at most 64; by default all queues that its token is for.
     #[serde(default, alias = "jobKinds")]
     job_kinds: Vec<Kind>,
-    /// How many tasks it holds at once, at most 64, and by default so many. Who is asked for more has not received the last one: it goes back.
+    /// How many tasks it holds at once; at most 64, which is the default. If it asks for more than that, the
+    /// last one did not arrive and goes back.
     #[serde(default, alias = "slots")]
     slots: Option<usize>,
 }
 
-/// Registers a worker, and returns its id: it is as good as a password, and nobody else is told.
+/// Registers a worker, and returns its id. Treat the id like a password: the service shows it to nobody else.
 #[utoipa::path(
     post, path = "/v1/jobs/RegisterWorker", operation_id = "register_job_worker", tag = "compat",
     request_body = Option<RegisterWorker>,
@@ -68,11 +69,12 @@ pub(crate) async fn register(
     Ok(Json(worker.id()))
 }
 
-/// A worker lives: it, and what it holds, count for three minutes more. `false`: it has to register anew, and to let go of all tasks.
+/// Says that a worker is alive: it and its tasks count for three more minutes. Returns `false` if it has to
+/// register again and to let go of all tasks.
 #[utoipa::path(
     post, path = "/v1/jobs/AlivePing", operation_id = "ping_job_worker", tag = "compat",
     request_body = Which,
-    responses((status = 200, description = "Whether it may go on.", body = bool))
+    responses((status = 200, description = "Whether it may continue.", body = bool))
 )]
 pub(crate) async fn ping(State(app): State<Arc<App>>, Json(which): Json<Which>) -> Answer<Json<bool>> {
     app.writable()?;

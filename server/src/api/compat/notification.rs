@@ -10,7 +10,7 @@ use super::tenant::Tenant;
 use crate::app::App;
 use crate::wire::Content;
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -52,11 +52,11 @@ pub(crate) struct Runtime {
     task_id: String,
     /// Its kind; empty if it has none.
     task_type: String,
-    /// How it stands.
+    /// Its status.
     status: Status,
     /// How often it will be tried again, while that is known.
     retries_left: Option<u32>,
-    /// Why it failed before, the first time first.
+    /// Why it failed before, in the order of the attempts.
     errors: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl Runtime {
     }
 }
 
-/// What a task is to do.
+/// What a task should do.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Input {
     /// The tenant.
@@ -89,7 +89,8 @@ pub(crate) struct Input {
     fiware_service_path: Option<String>,
     /// What it belongs to.
     fiware_correlator: Option<String>,
-    /// Its content; JSON if it is that, else `payload` or `payload_base64`. Nothing once it has ended, and without the right `payloads`.
+    /// Its content: JSON if it is JSON, otherwise `payload` or `payload_base64`. Null once the task has
+    /// ended, and without the right `payloads`.
     #[schema(value_type = Option<Object>)]
     payload: Option<Value>,
 }
@@ -99,7 +100,7 @@ pub(crate) struct Input {
 pub(crate) struct Notification {
     /// How it runs.
     runtime: Runtime,
-    /// What it is to do.
+    /// What it should do.
     input: Input,
 }
 

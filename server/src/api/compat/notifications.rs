@@ -41,7 +41,7 @@ pub(crate) struct Which {
     /// The queue; by default `notifications`.
     #[serde(default)]
     partition: Option<String>,
-    /// Those that stand so; by default all.
+    /// Only tasks with this status; by default all.
     #[serde(default, rename = "taskStatus")]
     #[param(inline)]
     status: Option<Status>,
@@ -66,14 +66,14 @@ impl Which {
     }
 }
 
-/// Lists the tasks of a tenant with what they are to do. An answer that ends within the array was cut.
+/// Lists the tasks of a tenant with what they should do. An answer that ends within the array is incomplete.
 #[utoipa::path(
     get, path = "/management/queue/notifications", operation_id = "list_notifications", tag = "compat",
     params(
         Which,
-        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of none."),
-        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, those without one."),
-        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, to anything.")
+        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of no tenant."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, tasks without one."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, anything.")
     ),
     responses((status = 200, description = "The tasks.", body = Vec<Notification>))
 )]
@@ -93,9 +93,9 @@ pub(crate) async fn list(
     get, path = "/management/queue/notifications/summary", operation_id = "summarise_notifications", tag = "compat",
     params(
         Which,
-        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of none."),
-        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, those without one."),
-        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, to anything.")
+        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of no tenant."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, tasks without one."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, anything.")
     ),
     responses((status = 200, description = "How they run.", body = Vec<Runtime>))
 )]
@@ -108,7 +108,7 @@ pub(crate) async fn summary(
     Ok(array(found, move |task| to_json(&Runtime::of(&app, task))))
 }
 
-/// Counts the tasks of a tenant, up to a million; without any of the three headers, those of all.
+/// Counts the tasks of a tenant, up to a million; without any of the three headers, the tasks of all tenants.
 #[utoipa::path(
     get, path = "/management/queue/notifications/count", operation_id = "count_notifications", tag = "compat",
     params(
@@ -134,18 +134,19 @@ pub(crate) async fn count(
     Err(Problem::busy(format!("more than can be counted in time, at least {}: ask for less", count.value)))
 }
 
-/// Deletes the tasks of a tenant: their messages, dead letters and ends. What somebody holds is left alone.
+/// Deletes the tasks of a tenant: their messages, dead letters and ends. Messages that somebody holds are
+/// left alone.
 #[utoipa::path(
     delete, path = "/management/queue/notifications", operation_id = "delete_notifications", tag = "compat",
     params(
         Which,
-        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of none."),
-        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, those without one."),
-        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, to anything.")
+        ("fiware-service" = Option<String>, Header, description = "The tenant; without it, tasks of no tenant."),
+        ("fiware-servicepath" = Option<String>, Header, description = "What they are for within the tenant; without it, tasks without one."),
+        ("fiware-correlator" = Option<String>, Header, description = "What they belong to; without it, anything.")
     ),
     responses(
         (status = 204, description = "They are deleted."),
-        (status = 503, description = "10,000 were deleted, and more are left, or as much is deleted already as this instance allows: send it again.", body = Problem)
+        (status = 503, description = "10,000 were deleted and more may be left, or as many bulk actions are under way as this instance allows: send it again.", body = Problem)
     )
 )]
 pub(crate) async fn delete(
