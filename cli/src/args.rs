@@ -40,7 +40,7 @@ Exit codes:
   3  doctor or conformance found something wrong, or the task that was waited for did not succeed
   4  nothing was found
   5  the task that was waited for has not ended in time
-  6  the worker has ended in order and is to be started anew: it was recycled, or has reached --max-tasks or --max-memory";
+  6  the worker ended normally and should be started again: it was recycled, or reached --max-tasks or --max-memory";
 
 /// Work queues on any backend: push, process, inspect, repair, move
 #[derive(Parser)]

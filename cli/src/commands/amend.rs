@@ -13,7 +13,7 @@ use crate::open::Create;
 use crate::output::Output;
 use crate::session::{Session, queue_name};
 
-/// Changes messages that wait: their priority, when they are due, their group
+/// Changes waiting messages: their priority, due time or group
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -22,8 +22,8 @@ Examples:
   anyqueue amend mail $ID --due 2h --group nightly
   anyqueue peek mail --json | jq -r .id | xargs anyqueue amend mail --priority 0
 
-Messages that are being processed, and dead letters, stay as they are: the command names them and ends with 1. RabbitMQ and SQS
-cannot change what waits.")]
+Messages that are being processed, and dead letters, stay as they are: the command names them and exits with 1.
+RabbitMQ and SQS cannot change waiting messages.")]
 pub(crate) struct Amend {
     #[command(flatten)]
     messages: Messages,
@@ -38,7 +38,7 @@ struct Changes {
     /// The new priority, higher is more urgent
     #[arg(long, value_name = "N")]
     priority: Option<u8>,
-    /// When they are due, counted from now: `now`, or a time such as 30s or 2h
+    /// When they are due: `now`, or how long from now, such as 30s or 2h
     #[arg(long, value_name = "TIME", value_parser = due)]
     due: Option<Duration>,
     /// The group that they join, at the end
@@ -54,13 +54,14 @@ struct Changes {
 #[command(after_help = "\
 Example: anyqueue disable mail 019a2f6e-8c1b-7d3e-9f00-0123456789ab
 
-They keep their deduplication keys, and others of their groups go past them. `anyqueue stats` counts them apart.")]
+They keep their deduplication keys, and later members of their groups overtake them. `anyqueue stats` counts them
+separately.")]
 pub(crate) struct Disable {
     #[command(flatten)]
     messages: Messages,
 }
 
-/// Lets messages that were disabled be delivered again, where they stood
+/// Lets disabled messages be delivered again, in their old places
 #[derive(Args)]
 #[command(after_help = "Example: anyqueue enable mail 019a2f6e-8c1b-7d3e-9f00-0123456789ab")]
 pub(crate) struct Enable {
@@ -73,7 +74,7 @@ struct Messages {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// The ids of the messages, as push printed them and peek shows them
+    /// The ids of the messages, as push prints them and peek shows them
     #[arg(value_name = "ID", required = true, value_parser = id)]
     ids: Vec<MessageId>,
 }

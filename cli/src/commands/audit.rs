@@ -20,16 +20,16 @@ Examples:
   anyqueue audit
   anyqueue audit --limit 10000 --json
 
-Each request to a service that changes something by the right manage or admin is there, and each person who entered with a
-token: not pushes, pulls and settlements, and not what other commands do. `operator` is whoever needs no token, or has one of
---token-file; `begun` has no outcome yet, or the service ended before; the client of one with 499 left before the answer. The
-last 10000 are kept, for 90 days.
+Each request to a service that changes something by the right manage or admin has an entry, and so has each login with a
+token. Pushes, pulls and settlements have none, and neither has what other commands do. `operator` is a client that needs
+no token, or has one of --token-file; `begun` means that the request is under way, or that the service ended meanwhile; 499
+means that the client left before the answer. The last 10000 entries are kept, for 90 days.
 
-Services on RabbitMQ and SQS keep it where --control-url says. Exit code 4: there is none.")]
+For services on RabbitMQ and SQS, --control-url says where the trail is. Exit code 4: there is no entry.")]
 pub(crate) struct Audit {
     #[command(flatten)]
     control: ControlArgs,
-    /// How many at most
+    /// How many to show at most
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=MAX_ENTRIES))]
     limit: u64,
 }
@@ -69,7 +69,7 @@ async fn show(trail: &Trail, limit: u64, output: Output) -> Result {
         }
     }
     if !any {
-        output.note("nobody has managed anything");
+        output.note("there is no entry");
         return Err(Failure::Nothing);
     }
     if output.json { Ok(()) } else { table.print(output) }

@@ -21,16 +21,16 @@ Examples:
 
 It uses a queue of its own, named anyqueue-bench- and eight letters, and removes all that it pushes. If it fails or is
 interrupted, messages stay; on RabbitMQ and SQS the empty queues always do. It measures this backend from this machine
-over this network, and compares with nothing. `bench/` in the repository measures against hand-written clients.";
+over this network, without a comparison. `bench/` in the repository measures against hand-written clients.";
 
 /// Measures throughput and latency of a backend
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bench {
-    /// The backend; without it, the one of --url
+    /// The backend; by default the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
-    /// How many messages each measurement of throughput takes
+    /// How many messages each measurement of throughput uses
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     messages: u32,
     /// Size of a payload in bytes
@@ -39,7 +39,7 @@ pub(crate) struct Bench {
     /// How many tasks push, or pull and settle, at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     tasks: u16,
-    /// How many messages measure the latency to a waiting consumer
+    /// How many messages the measurement of latency uses
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pings: u32,
 }

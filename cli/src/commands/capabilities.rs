@@ -23,7 +23,7 @@ unsupported before anything is stored. The conformance suite tests what is decla
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Capabilities {
-    /// The backends; without them, the one of --url
+    /// The backends; by default the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Vec<String>,
 }

@@ -31,7 +31,7 @@ impl ControlArgs {
     pub(crate) async fn open(&self, of: &Queue, create: Create) -> Result<Control> {
         let Some(url) = &self.control_url else {
             let store =
-                of.control().map_err(|error| with_text(&error, "say with --control-url where else"))?;
+                of.control().map_err(|error| with_text(&error, "give another store with --control-url"))?;
             return Ok(Control { store, own: None });
         };
         let own = queue(url, create).await?;

@@ -11,13 +11,14 @@ use crate::session::Session;
 #[derive(Args)]
 #[group(id = "ends", multiple = true)]
 pub(super) struct KeepArgs {
-    /// Keeps what becomes of each message, for `anyqueue tasks`: a day if it succeeds or is cancelled, else a week
+    /// Keeps what happened to each message, for `anyqueue tasks`: a day if it succeeded or was cancelled,
+    /// else a week
     #[arg(long)]
     ledger: bool,
-    /// Keeps successes for so long, or `forever`; 0s keeps none
+    /// How long to keep successes, or `forever`; 0s keeps none
     #[arg(long, value_name = "TIME", value_parser = keep)]
     keep_success: Option<Forever>,
-    /// Keeps what failed, timed out or was cancelled for so long, or `forever`; 0s keeps none
+    /// How long to keep what failed, timed out or was cancelled, or `forever`; 0s keeps none
     #[arg(long, value_name = "TIME", value_parser = keep)]
     keep_failure: Option<Forever>,
 }

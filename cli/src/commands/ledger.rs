@@ -11,29 +11,29 @@ use crate::open::Create;
 use crate::output::Output;
 use crate::session::{Session, queue_name};
 
-/// Looks after the ledger: frees the place of ends that have lapsed, forgets what is no longer so
+/// Maintains the ledger: frees the space of expired ends, forgets outdated tasks
 #[derive(Subcommand)]
 pub(crate) enum Ledger {
     Purge(Purge),
     Reconcile(Reconcile),
 }
 
-/// Frees the place of ends that have been kept for as long as they were to be
+/// Frees the space of ends that have expired
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   anyqueue ledger purge
   anyqueue ledger purge --limit 10000 --json
 
-Nobody is shown them any more, purged or not. Workers do this by themselves about once a minute; it is for backends that no
-worker of ours serves. To delete what is still shown, see `anyqueue tasks delete`.")]
+Expired ends are not shown, whether purged or not. Workers purge them by themselves about once a minute; this command is
+for backends that no worker of ours serves. To delete ends that are still shown, see `anyqueue tasks delete`.")]
 pub(crate) struct Purge {
     /// How many to free at most
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     limit: u64,
 }
 
-/// Forgets what the ledger beside a queue was told of tasks that wait, and has not heard of since
+/// Forgets waiting tasks in the ledger beside a queue that had no event for a long time
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -41,18 +41,19 @@ Examples:
   anyqueue ledger reconcile mail --older-than 2d
   anyqueue ledger reconcile mail --older-than 30d --dead --json
 
-For a queue that cannot be browsed, with its ledger at --ledger-url: after the queue was purged, or the ledger restored from a
-backup, the ledger shows tasks that are no longer there. Messages are left alone, and the ledger is told of each again with its
-next event. Until then nobody is shown what is there all the same: take a time in which each task that lives has an event.
+For a queue that cannot be browsed, with its ledger at --ledger-url: after the queue was purged, or the ledger restored
+from a backup, the ledger shows tasks that are no longer there. Messages are left alone. If a forgotten task is still
+there, its next event makes it known again; until then it is not shown. So choose an age within which every task that is
+alive has an event.
 
-The age is that of the last event, by this machine's clock; of a task that waits for its time it counts from when it is due.
-Dead letters have no next event: unless --dead is said, they stay, so that they are listed, and can be retried by their ids.
-Say it when they were purged. A queue that can be browsed shows itself what waits.")]
+The age counts from the last event, by this machine's clock; for a delayed task, from the time at which it is due. Dead
+letters have no next event, so they are kept, and can be listed and retried by id, unless --dead is given. Use it if they
+were purged. A queue that can be browsed shows by itself what waits.")]
 pub(crate) struct Reconcile {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// How long ago the ledger was told last of what is forgotten, or that was due
+    /// How long ago the last event of a task, or its due time, must have been
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
     /// Also forgets dead letters

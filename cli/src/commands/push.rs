@@ -32,10 +32,11 @@ Examples:
 NDJSON has one message per line:
   {\"payload\":\"hello\",\"priority\":3,\"delay\":\"30s\",\"headers\":{\"a\":\"b\"}}
 Fields: payload or payload_base64, id, headers, task_id, session_id, priority, delay or not_before,
-urgent_after, ttl, group, dedup_key, on_duplicate (keep, replace, earlier or behind), max_retries, max_duration. Give ids to be able to repeat an interrupted push: where the backend keeps ids
-unique, messages that are already there are counted as duplicates.
+urgent_after, ttl, group, dedup_key, on_duplicate (keep, replace, earlier or behind), max_retries, max_duration. Give
+ids to be able to repeat an interrupted push: where the backend keeps ids unique, messages that are already there are
+counted as duplicates.
 
-A line that is no valid message is reported and skipped. If the backend fails, and on Ctrl-C, the push stops and reports
+A line that is not a valid message is reported and skipped. If the backend fails, and on Ctrl-C, the push stops and reports
 how far it got: up to which line everything is settled, which lines may or may not be stored, and where to resume:
   tail -n +5001 jobs.ndjson | anyqueue push mail --ndjson";
 

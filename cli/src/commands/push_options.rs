@@ -18,7 +18,7 @@ pub(super) struct Options {
     /// Delivers the message only after this long, such as 30s or 1h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
-    /// Makes the message one of the highest priority after this long, if it still waits then
+    /// Gives the message the highest priority after this long, if it still waits then
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     urgent_after: Option<Duration>,
     /// Time to live: expires the message after this long
@@ -30,8 +30,9 @@ pub(super) struct Options {
     /// Deduplication key: stores nothing if a message with this key is in the queue
     #[arg(long, value_name = "KEY")]
     dedup_key: Option<String>,
-    /// What to do if a message with the key is in the queue: nothing, give it the new content, do that if the new one would be due earlier, or
-    /// store the new one if a consumer holds the other
+    /// What to do if a message with the key is in the queue: keep it, give it the new content, give it the
+    /// new content if the new message would be due earlier, or store the new message behind it if a consumer
+    /// holds it
     #[arg(long, value_name = "WHAT", requires = "dedup_key", value_enum)]
     on_duplicate: Option<OnDuplicate>,
     /// Adds a header; repeatable

@@ -28,21 +28,21 @@ Examples:
   anyqueue serve --listen 0.0.0.0:7780 --token-file tokens --tls-cert server.crt --tls-key server.key
   anyqueue serve --listen 0.0.0.0:7780 --tls-cert server.crt --tls-key server.key --tls-client-ca clients.crt
 
-What can be asked is described by /openapi.json of the service, and in docs/http.md.
+The requests are described by /openapi.json of the service, and in docs/http.md.
 
-It serves this machine alone, unless --listen says otherwise: then every request needs a token, of `anyqueue tokens` or of
---token-file. That holds one a line, each of at least 16 characters, which may do everything; what follows a # is a remark.
-And it speaks TLS, with the certificate of --tls-cert, or is told with --insecure that something else does, such as a proxy
-before it.
+By default it serves only this machine. With another address for --listen, every request needs a token, from
+`anyqueue tokens` or --token-file, and the service needs TLS: either its own, with --tls-cert, or that of something in
+front of it, such as a proxy, with --insecure. A token file has one token on each line, of at least 16 characters, which
+may do everything; a # begins a comment.
 
-With --tls-client-ca a client need not bring a token: it is known by its certificate, which `anyqueue tokens bind` has stand
-for one. Clients without a certificate still need a token, or are refused with --require-client-certificates. Those with a
-certificate of another authority, or whose time is over, are refused. A token that is sent counts, whatever the certificate.
+With --tls-client-ca, a client with a certificate that `anyqueue tokens bind` has bound to a token needs no token. Clients
+without a certificate still need one; with --require-client-certificates they are refused. Certificates of another
+authority, and expired ones, are refused. If a request carries a token, that counts, whatever the certificate.
 
-What is handed out can be settled at any other service over the same queues, and after a restart: on backends that keep
-control entries, or with --control-url. On RabbitMQ deliveries stay with the service that handed them out.
+On backends with a control store, or with --control-url, deliveries can be settled at any other service over the same
+queues, and after a restart. On RabbitMQ and SQS, deliveries stay with the service that handed them out.
 
-On SIGTERM or SIGINT it accepts nothing more, lets what is under way finish, and ends.";
+On SIGTERM or SIGINT it accepts no more requests, finishes those under way, and ends.";
 
 /// Serves the queues over HTTP, for programs in any language
 #[derive(Args)]
@@ -52,29 +52,30 @@ pub(crate) struct Serve {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
     listen: SocketAddr,
-    /// A file with tokens that may do everything: then each request has to bring a token
+    /// A file with tokens that may do everything; every request then needs a token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Asks everybody for a token, also while there is none; without this, if there is any when it starts
+    /// Requires a token for every request, even while there is none; by default, only if there is one when it
+    /// starts
     #[arg(long)]
     require_tokens: bool,
-    /// Speaks TLS with this certificate, in PEM, followed by those that lead to its authority
+    /// Speaks TLS with this certificate, in PEM, followed by its intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Asks clients for certificates of these authorities, in PEM: whoever shows one that stands for a token needs no token,
-    /// all others do
+    /// Asks clients for certificates of these authorities, in PEM: a client whose certificate is bound to a
+    /// token needs no token, all others do
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// Refuses whoever shows no certificate, also if they have a token
+    /// Refuses clients without a certificate, even if they have a token
     #[arg(long, requires = "tls_client_ca")]
     require_client_certificates: bool,
-    /// Serves other machines without TLS: whoever is on the way can read and change everything
+    /// Serves other machines without TLS: anybody on the way can read and change everything
     #[arg(long, conflicts_with = "tls_cert")]
     insecure: bool,
-    /// Refuses whatever changes something
+    /// Refuses every request that changes something
     #[arg(long)]
     read_only: bool,
     /// The most connections at once; half as many requests can wait
@@ -125,7 +126,7 @@ impl Serve {
                 }
             }
             None => session.output.note(
-                "this backend keeps no control entries: what is handed out cannot be settled after a restart, and comes again; --control-url helps",
+                "this backend has no control store: deliveries cannot be settled after a restart, and their messages come back; --control-url helps",
             ),
         }
         let render = metrics.clone();
@@ -204,7 +205,7 @@ async fn said(
 fn gather() -> Result<PrometheusHandle> {
     PrometheusBuilder::new()
         .install_recorder()
-        .map_err(|error| Failure::Failed(format!("what is measured cannot be gathered: {error}")))
+        .map_err(|error| Failure::Failed(format!("the metrics cannot be gathered: {error}")))
 }
 
 async fn upkeep(metrics: PrometheusHandle) {

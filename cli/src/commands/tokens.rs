@@ -12,7 +12,7 @@ use crate::open::Create;
 use crate::output::{Output, Table, preview};
 use crate::session::Session;
 
-/// Creates and deletes the tokens with which programs and people ask `anyqueue serve`
+/// Manages the tokens with which programs and people use `anyqueue serve`
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -24,14 +24,14 @@ Examples:
   anyqueue tokens list
   anyqueue tokens delete mailer
 
-It goes to the store, and needs no service. The token is printed once, and only a digest of it is kept. A service that was
-started while there was no token asks nobody for one until it is started anew, or a token is created over it; with
-`serve --require-tokens` it always does. A deleted token opens nothing within a second.
+It uses the store directly, and needs no service. A token is printed once, and only a digest of it is kept. A service that
+was started while there was no token requires none until it is restarted, or until a token is created through it; with
+`serve --require-tokens` it always requires one. A deleted token admits nobody after at most a second.
 
-A service with --tls-client-ca takes whoever shows a certificate that is bound to a token for whoever has the token. The
-certificate is known by its SHA-256: one that is renewed is bound besides, and the old one unbound.
+With --tls-client-ca, a client with a certificate that is bound to a token needs no token. A certificate is identified by
+its SHA-256: when it is renewed, bind the new one and unbind the old one.
 
-Services on RabbitMQ and SQS find tokens where --control-url says.")]
+For services on RabbitMQ and SQS, --control-url says where tokens are kept.")]
 pub(crate) struct Tokens {
     #[command(flatten)]
     control: ControlArgs,
@@ -42,7 +42,7 @@ pub(crate) struct Tokens {
 #[derive(Subcommand)]
 enum Command {
     Create(Make),
-    /// Has a client's certificate stand for a token, besides those that do already
+    /// Binds a client's certificate to a token, in addition to those that are bound already
     #[command(after_help = "Example: anyqueue tokens bind mailer mailer.crt")]
     Bind {
         /// The name of the token
@@ -52,8 +52,10 @@ enum Command {
         #[arg(value_parser = certificate)]
         certificate: Fingerprint,
     },
-    /// Has a client's certificate stand for nobody
-    #[command(after_help = "Example: anyqueue tokens unbind mailer.crt\n\nExit code 4: it stood for nobody.")]
+    /// Unbinds a client's certificate
+    #[command(
+        after_help = "Example: anyqueue tokens unbind mailer.crt\n\nExit code 4: it was bound to no token."
+    )]
     Unbind {
         /// A file with the certificate, in PEM, or its SHA-256
         #[arg(value_parser = certificate)]
@@ -81,19 +83,19 @@ Examples:
 Rights: push; work (pull, settle, extend); read (look at queues and tasks); payloads (see what they hold); manage (pause, cancel,
 retry, delete, schedules, limits); admin (tokens, and everything else).")]
 struct Make {
-    /// What it is called: a-z, 0-9, '-' and '.'
+    /// Its name: a-z, 0-9, '-' and '.'
     #[arg(value_name = "TOKEN")]
     name: String,
     /// What it may do; can be repeated
     #[arg(long = "right", value_name = "RIGHT", required = true, value_parser = right)]
     rights: Vec<Right>,
-    /// With which queues: names, or beginnings of names with a * at their end; can be repeated
+    /// For which queues: names, or beginnings of names followed by a *; can be repeated
     #[arg(long = "queue", value_name = "PATTERN", default_value = "*")]
     queues: Vec<String>,
-    /// For how long it counts [default: until it is deleted]
+    /// How long it is valid [default: until it is deleted]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     valid_for: Option<Duration>,
-    /// A client's certificate, in PEM, or its SHA-256: it stands for the token, which is then told to nobody
+    /// A client's certificate, in PEM, or its SHA-256, to bind to the token, which is then shown to nobody
     #[arg(long, value_parser = certificate)]
     certificate: Option<Fingerprint>,
 }
@@ -132,7 +134,7 @@ impl Command {
             Self::Bind { name, certificate } => bind(tokens, &name, &certificate, output).await,
             Self::Unbind { certificate } => {
                 if !tokens.unbind(&certificate).await? {
-                    output.note(&format!("the certificate {certificate} stood for nobody"));
+                    output.note(&format!("the certificate {certificate} was bound to no token"));
                     return Err(Failure::Nothing);
                 }
                 let unbound = json!({ "certificate": certificate.to_string(), "unbound": true });
@@ -184,18 +186,19 @@ async fn bind(tokens: &Store, name: &str, certificate: &Fingerprint, output: Out
         }
         Bound::Expired => {
             let text = format!(
-                "the token {name} has expired, so that its certificates stand for nobody: delete it and create it anew, or bind another"
+                "the token {name} has expired, so its certificates admit nobody: delete it and create it again, or bind another"
             );
             return Err(Failure::Failed(text));
         }
         Bound::Taken(other) => {
-            let text = format!("the certificate {certificate} stands for the token {other}: unbind it first");
+            let text =
+                format!("the certificate {certificate} is bound to the token {other}: unbind it first");
             return Err(Failure::Failed(text));
         }
         other => return Err(Failure::Failed(format!("it is not bound: {other:?}"))),
     }
     let bound = json!({ "name": name, "certificate": certificate.to_string() });
-    output.result(&format!("the certificate {certificate} stands for {name}"), &bound)
+    output.result(&format!("the certificate {certificate} is bound to {name}"), &bound)
 }
 
 async fn list(tokens: &Store, output: Output) -> Result {

@@ -55,20 +55,20 @@ The command's output goes where the worker's goes; with --json its standard outp
 attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
 its standard error when the worker ends.
 
-With --cron it also pushes what the schedules of `anyqueue cron` say, for all queues. Any number of workers may: each time is run by
-one of them.
+With --cron it also runs the schedules of `anyqueue cron`, for all queues. Any number of workers can do this: each time is
+run by one of them.
 
-The worker is in `anyqueue workers`, and obeys `anyqueue limits`, where the backend can keep those: on RabbitMQ and SQS with
---control-url.
+The worker appears in `anyqueue workers` and obeys `anyqueue limits` where the backend can keep those; on RabbitMQ and SQS,
+give --control-url.
 
-With --processes this command runs no message itself. It starts workers called NAME-1, NAME-2, …, and starts one anew that
-fails, after 1 s, then twice that up to 30 s, or whose beats are missing in `anyqueue workers`, which it kills first. One that
-was recycled or has reached --max-tasks or --max-memory is replaced at once, one that was stopped is not. If every worker
-fails 8 times in a row within 10 s, it gives up. It passes SIGTERM and SIGINT on, and kills what is still there 30 s after its
-time. If it is killed itself, its workers end in order.
+With --processes this command runs no message itself. It starts workers called NAME-1, NAME-2, …. It restarts one that
+fails, after 1 s, then twice that, up to 30 s; and kills and restarts one whose beats are missing in `anyqueue workers`.
+One that was recycled or has reached --max-tasks or --max-memory is replaced at once, one that was stopped is not. If every
+worker fails 8 times in a row within 10 s, it gives up. It passes SIGTERM and SIGINT on, and kills workers that are still
+there 30 s after they should have ended. If it is killed itself, its workers shut down.
 
-With --ledger, --ledger-url or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
---keep-output also what the command wrote, up to 256 KiB, if it succeeded: it is not passed on then.
+With --ledger, --ledger-url or one of the --keep options, what happened to each message is kept, and `anyqueue tasks` shows
+it. With --keep-output, what a successful command wrote is kept too, up to 256 KiB, and is not passed on.
 
 When its time is up, or its message is lost to another worker, all processes of the command get SIGTERM, and after
 --grace SIGKILL. Processes that are still there when the command exits by itself are left alone. A message that timed
@@ -120,7 +120,8 @@ pub(crate) struct Work {
     /// How long a message is held before another worker may get it; the worker extends it while the command runs
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
-    /// How many deliveries a message may have before it becomes a dead letter, as when it kills its workers
+    /// How many deliveries a message may have before it becomes a dead letter, for example because it kills
+    /// its workers
     #[arg(long, value_name = "N")]
     max_deliveries: Option<u32>,
     /// What to do with expired messages
@@ -128,24 +129,24 @@ pub(crate) struct Work {
     expired: ExpiredAction,
     #[command(flatten)]
     keep: KeepArgs,
-    /// Keeps the command's standard output as the result of its task, and passes it on to nobody
+    /// Keeps the command's standard output as the result of its task, and does not pass it on
     #[arg(long)]
     keep_output: bool,
-    /// What the worker is called where ends are kept, and in `anyqueue workers`; by default, the machine and the number of
-    /// the process
+    /// The name of the worker in `anyqueue tasks` and `anyqueue workers`; by default, the host name and the
+    /// process id
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Keeps the worker out of `anyqueue workers`
     #[arg(long)]
     no_register: bool,
-    /// The application that it works for: on a machine that `anyqueue workers dedicate` keeps for another one it does not
-    /// start
+    /// The application that it works for: it does not start on a machine that `anyqueue workers dedicate`
+    /// keeps for another one
     #[arg(long, value_name = "NAME", conflicts_with = "no_register")]
     application: Option<String>,
-    /// Runs the schedules of `anyqueue cron` beside the work
+    /// Also runs the schedules of `anyqueue cron`
     #[arg(long)]
     cron: bool,
-    /// Works without the limits of `anyqueue limits`, and is not counted by them
+    /// Ignores `anyqueue limits`, and is not counted by them
     #[arg(long)]
     no_limits: bool,
     #[command(flatten)]
@@ -225,7 +226,7 @@ impl Work {
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
         let registry = control.as_ref().filter(|_| !self.no_register);
         if self.application.is_some() && registry.is_none() {
-            let text = "--application needs a registry of workers, and this backend keeps none: say with --control-url where it is";
+            let text = "--application needs a registry of workers, and this backend has none: give one with --control-url";
             return Err(Failure::Usage(text.to_owned()));
         }
         let mut member = self.supervision.member_options();

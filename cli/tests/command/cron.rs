@@ -9,7 +9,7 @@ async fn schedules_are_put_listed_paused_run_and_deleted() {
     let bed = Bed::new();
     let put = ["cron", "put", "report", "0 7 * * MON-FRI", "--zone", "Europe/Berlin", "--queue", "reports"];
     let said = bed.ok(&[&put[..], &["pay", "--kind", "k", "--header", "a=b"]].concat()).await.out;
-    assert!(said.starts_with("report comes next at 20"), "{said}");
+    assert!(said.starts_with("report is due next at 20"), "{said}");
     let line = bed.ok(&["cron", "list", "--json"]).await.objects().remove(0);
     for (field, value) in
         [("spec", "0 7 * * MON-FRI"), ("zone", "Europe/Berlin"), ("queue", "reports"), ("payload", "pay")]
@@ -42,8 +42,7 @@ async fn a_preview_needs_no_queue() {
     let preview = ["cron", "preview", "30 2 * * *", "--zone", "Europe/Berlin"];
     let after = ["--after", "2026-03-27T23:00:00Z", "--count", "2"];
     let shown = bed.ok(&[&preview[..], &after].concat()).await.out;
-    let expected =
-        "2026-03-28T02:30:00+01:00\n2026-03-29T03:00:00+02:00  its time is skipped by the clocks\n";
+    let expected = "2026-03-28T02:30:00+01:00\n2026-03-29T03:00:00+02:00  the clocks skip its time\n";
     assert_eq!(shown, expected);
     let json = bed.ok(&[&preview[..], &after, &["--gap", "skip", "--json"]].concat()).await.objects();
     assert_eq!((&json[1]["at"], &json[1]["shifted"]), (&"2026-03-30T00:30:00Z".into(), &false.into()));

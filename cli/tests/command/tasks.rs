@@ -46,7 +46,7 @@ async fn a_filter_that_makes_the_backend_read_everything_says_so() {
     let indexed = bed.ok(&["tasks", "count", "q", "--state", "failed", "--since", "2h"]).await;
     assert!(!indexed.err.contains("no index"), "{indexed:?}");
     let scanned = bed.ok(&["tasks", "count", "q", "--kind", "mail"]).await;
-    assert!(scanned.err.contains("no index knows this filter"), "{scanned:?}");
+    assert!(scanned.err.contains("no index covers this filter"), "{scanned:?}");
     let quiet = bed.ok(&["tasks", "count", "q", "--kind", "mail", "--quiet"]).await;
     assert!(quiet.err.is_empty(), "{quiet:?}");
 }
@@ -209,7 +209,7 @@ async fn dead_and_delayed_tasks_run_again_when_they_are_retried() {
     let lines = named.ended_with(3).objects();
     assert_eq!(ids_of(&lines), ids.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(lines.iter().map(outcome).collect::<Vec<_>>(), ["left", "put_back", "due_now"]);
-    assert!(lines[0]["why"].as_str().unwrap().contains("push it anew"), "{lines:?}");
+    assert!(lines[0]["why"].as_str().unwrap().contains("push it again"), "{lines:?}");
     assert_eq!(bed.counts("q").await, [2, 0, 0, 0]);
 
     let waiting = bed.run(&["tasks", "retry", "q", &ids[1], "--json"]).await.ended_with(3).objects();

@@ -135,11 +135,11 @@ async fn a_certificate_stands_for_a_token_that_nobody_is_told() {
     bed.run(&["tokens", "bind", "mailer", &one]).await.ended_with(4);
     let create = ["tokens", "create", "mailer", "--right", "push", "--certificate", &one];
     let created = bed.ok(&create).await;
-    assert_eq!(created.out.trim(), format!("the certificate {one} stands for mailer"));
+    assert_eq!(created.out.trim(), format!("the certificate {one} is bound to mailer"));
     assert!(!created.out.contains("aq_") && !created.err.contains("aq_"), "{created:?}");
     bed.ok(&["tokens", "create", "ops", "--right", "admin"]).await;
     let taken = bed.run(&["tokens", "bind", "ops", &one]).await.ended_with(1);
-    assert!(taken.err.contains("stands for the token mailer: unbind it first"), "{taken:?}");
+    assert!(taken.err.contains("is bound to the token mailer: unbind it first"), "{taken:?}");
     let taken = ["tokens", "create", "second", "--right", "push", "--certificate", &one];
     bed.run(&taken).await.ended_with(1);
     bed.ok(&["tokens", "bind", "mailer", other]).await;
@@ -152,7 +152,7 @@ async fn a_certificate_stands_for_a_token_that_nobody_is_told() {
     bed.run(&["tokens", "unbind", &one]).await.ended_with(4);
     bed.ok(&["tokens", "create", "short", "--right", "push", "--valid-for", "1ms"]).await;
     let late = bed.run(&["tokens", "bind", "short", &one]).await.ended_with(1);
-    assert!(late.err.contains("short has expired") && late.err.contains("create it anew"), "{late:?}");
+    assert!(late.err.contains("short has expired") && late.err.contains("create it again"), "{late:?}");
     for bad in ["", "0a", "missing.crt"] {
         bed.run(&["tokens", "bind", "ops", bad]).await.ended_with(2);
     }

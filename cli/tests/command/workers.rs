@@ -69,7 +69,7 @@ async fn a_worker_that_was_killed_is_missed_and_its_successor_has_its_name_at_on
     let lost = bed.ok(&["workers", "list", "--lost", "--json"]).await.objects();
     assert_eq!((&lost[0]["name"], &lost[0]["held"][0]["id"]), (&"w".into(), &seen["held"][0]["id"]));
     let shown = bed.ok(&["workers", "list", "--lost"]).await.out;
-    assert!(shown.starts_with("w on ") && shown.contains(" was heard of last at 20"), "{shown}");
+    assert!(shown.starts_with("w on ") && shown.contains(" was last heard from at 20"), "{shown}");
     bed.ok(&["workers", "stop", "w"]).await;
     ended(second).await.ended_with(0);
 }

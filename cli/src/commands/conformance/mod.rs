@@ -32,7 +32,7 @@ Exit code 0: nothing failed. 3: the backend breaks the contract, or nothing coul
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Conformance {
-    /// The backend; without it, the one of --url
+    /// The backend; by default the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
     /// Runs only the cases whose id contains this

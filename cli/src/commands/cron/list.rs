@@ -7,14 +7,14 @@ use super::line::{line, utc};
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::{Output, Table, preview};
 
-/// Lists the schedules: when each comes next, and what became of its last time
+/// Lists the schedules: when each is due next, and what happened at its last time
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   anyqueue cron list
   anyqueue cron list report --json
 
-What became of the last time:
+What happened at the last time:
   pushed   its message was pushed            missed   it was too late
   running  an earlier message was there      refused  the backend takes no such message
   paused   the schedule was paused

@@ -19,7 +19,7 @@ use crate::open::Create;
 use crate::output::{Output, preview as shown};
 use crate::session::Session;
 
-/// Keeps schedules, by which messages are pushed while an `anyqueue work --cron` runs
+/// Manages schedules, which push messages while an `anyqueue work --cron` runs
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
 
 Any number of workers may run with --cron: each time is run by one of them.
 
-Schedules for RabbitMQ and SQS are kept where --control-url says.")]
+For RabbitMQ and SQS, --control-url says where schedules are kept.")]
 pub(crate) struct Cron {
     #[command(flatten)]
     control: ControlArgs,
@@ -45,13 +45,13 @@ enum Command {
     /// Deletes a schedule; what it has pushed stays
     #[command(after_help = "Example: anyqueue cron delete report")]
     Delete(Named),
-    /// Lets the times of a schedule pass without a message
+    /// Pauses a schedule: its times pass without a message
     #[command(after_help = "Example: anyqueue cron pause report")]
     Pause(Named),
-    /// Lets a paused schedule go on, from its next time
+    /// Resumes a paused schedule, from its next time on
     #[command(after_help = "Example: anyqueue cron resume report")]
     Resume(Named),
-    /// Pushes the message of a schedule now, beside its times
+    /// Pushes the message of a schedule now, in addition to its times
     #[command(after_help = "Example: anyqueue cron run report")]
     Run(Named),
     Preview(preview::Preview),

@@ -12,7 +12,7 @@ use super::put::When;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 
-/// Shows when a spec comes next, by the clocks of its zone
+/// Shows the next times of a spec in its time zone
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ pub(super) struct Preview {
     /// How many times to show
     #[arg(long, short = 'n', value_name = "N", default_value = "5")]
     count: NonZeroU16,
-    /// From when on, RFC 3339 in UTC; by default, now
+    /// The time to start from, RFC 3339 in UTC; by default, now
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339)]
     after: Option<SystemTime>,
 }
@@ -36,14 +36,14 @@ impl Preview {
         let mut is_none = true;
         for occurrence in timetable.after(after).take(usize::from(self.count.get())) {
             is_none = false;
-            let shifted = if occurrence.is_shifted() { "  its time is skipped by the clocks" } else { "" };
+            let shifted = if occurrence.is_shifted() { "  the clocks skip its time" } else { "" };
             let local = occurrence.local();
             let value =
                 json!({ "at": utc(occurrence.at()), "local": local, "shifted": occurrence.is_shifted() });
             output.result(&format!("{local}{shifted}"), &value)?;
         }
         if is_none {
-            output.note("it does not come any more");
+            output.note("it is never due again");
             return Err(Failure::Nothing);
         }
         Ok(())

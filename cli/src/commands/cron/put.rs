@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::output::{Output, preview};
 use crate::session::{pair, queue_name};
 
-/// Stores a schedule, in place of what has its name
+/// Stores a schedule, and replaces one of the same name
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -24,9 +24,9 @@ SPEC has five fields (minute, hour, day of the month, month, day of the week), o
 @hourly, @daily, @weekly, @monthly or @yearly; or says how long after the end of its last run: '@after 10m'. Try it with
 `anyqueue cron preview`.
 
-It counts from now on. One that is the same already goes on undisturbed, and a paused one stays paused.
+It counts from now on. Storing the same schedule again changes nothing, and a paused one stays paused.
 
-The message has the task id cron/SCHEDULE, and in its headers cron-name and cron-at, the time at which it was due.")]
+The message has the task id cron/SCHEDULE, and the headers cron-name and cron-at, the time at which it was due.")]
 pub(super) struct Put {
     /// The name of the schedule
     #[arg(value_name = "SCHEDULE")]
@@ -48,14 +48,15 @@ pub(super) struct Put {
     /// Priority, higher is more urgent
     #[arg(long, value_name = "N", default_value_t = 0)]
     priority: u8,
-    /// Which of the times are run that were missed while no `anyqueue work --cron` ran: latest, none, or all:N for the latest N
+    /// Which times are run that were missed while no `anyqueue work --cron` ran: latest, none, or all:N for
+    /// the latest N
     #[arg(long, value_name = "WHICH", default_value = "latest", value_parser = missed)]
     missed: Missed,
-    /// How late a message may be at most; by default, however late
+    /// How late a message may be; by default without limit
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
-    /// What to do at a time while an earlier message is there: leave it out, push it beside, let one wait behind one that is being processed, or cancel the
-    /// earlier one
+    /// What to do at a time while an earlier message is there: skip it, push another message beside the
+    /// earlier one, let one message wait behind the one that is being processed, or cancel the earlier one
     #[arg(long, value_name = "WHAT", value_enum, default_value = "skip")]
     running: WhileRunning,
 }
@@ -63,13 +64,13 @@ pub(super) struct Put {
 /// When something comes.
 #[derive(Args)]
 pub(super) struct When {
-    /// When it comes, in the fields of cron
+    /// When it is due, in the fields of cron
     #[arg(value_name = "SPEC", value_parser = spec)]
     spec: Spec,
-    /// By whose clocks, such as Europe/Berlin
+    /// The time zone, such as Europe/Berlin
     #[arg(long, value_name = "ZONE", default_value = "UTC", value_parser = zone)]
     zone: Zone,
-    /// What to do with fixed times that the clocks skip: run at the first moment after, or not at all
+    /// What to do with fixed times that the clocks skip: run them right after, or not at all
     #[arg(long, value_name = "WHAT", value_enum, default_value = "shift")]
     gap: Gap,
     /// When to run fixed times that the clocks show twice
@@ -154,10 +155,9 @@ impl Put {
         }
         let info = scheduler.put(&schedule).await?;
         let name = preview(info.schedule.name.as_bytes(), 256);
-        let next = info.next_at.map_or_else(
-            || "does not come any more".to_owned(),
-            |next| format!("comes next at {}", utc(next)),
-        );
+        let next = info
+            .next_at
+            .map_or_else(|| "is never due again".to_owned(), |next| format!("is due next at {}", utc(next)));
         let paused = if info.is_paused { ", but is paused: see `anyqueue cron resume`" } else { "" };
         output.result(&format!("{name} {next}{paused}"), &line(&info))
     }

@@ -43,7 +43,7 @@ at once.";
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Doctor {
-    /// The backend; without it, the one of --url
+    /// The backend; by default the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
     /// Fails on warnings too

@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::session::Session;
 use none::none;
 
-/// Limits how many messages of a queue are worked on at once, and how fast, by all workers together
+/// Limits how many messages all workers together process at once, and how fast they start
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -26,11 +26,11 @@ Examples:
   anyqueue limits show smtp
   anyqueue limits delete smtp
 
-`anyqueue work` obeys the limits of its queues, within 5 s of when they are set. Applications obey them where they say so.
-A worker that is killed has its permits for 15 s more; one that cannot reach the limits stops what it runs before they end.
-A cap that is lowered interrupts nothing: nothing starts until enough have ended.
+`anyqueue work` obeys the limits of its queues within 5 s after they are set. Applications obey them if they ask for it. The
+permits of a killed worker end after 15 s; a worker that cannot reach the limits stops what it runs before its permits end.
+Lowering a cap interrupts nothing: nothing starts until enough messages have ended.
 
-Workers on RabbitMQ and SQS find limits where --control-url says.")]
+For RabbitMQ and SQS, --control-url says where limits are kept.")]
 pub(crate) struct Limits {
     #[command(flatten)]
     control: ControlArgs,

@@ -18,19 +18,19 @@ Examples:
   anyqueue limits put render --kind render --cap 2
   anyqueue limits put fair --each customer --cap 3
 
-With --kind and --each a message that may not start is put off, for up to 30 s, and those behind it go on.
-What is not named is not limited: a limit with a cap that is put again with a rate alone has no cap any more. Workers that hold
-permits keep them.")]
+With --kind and --each, a message that may not start is deferred for up to 30 s, and those behind it continue. A limit is
+replaced as a whole: one that had a cap, and is set again with only a rate, has no cap any more. Workers keep the permits
+that they hold.")]
 pub(super) struct Put {
     /// The name of the limit
     #[arg(value_name = "LIMIT")]
     name: String,
     #[command(flatten)]
     of: Of,
-    /// How many messages are worked on at once
+    /// How many messages are processed at once
     #[arg(long, value_name = "N")]
     cap: Option<u64>,
-    /// How many are started in a time, as 10/s, 600/m, 5/h or 1/d
+    /// How fast messages are started, such as 10/s, 600/m, 5/h or 1/d
     #[arg(long, value_name = "N/TIME", value_parser = per_second)]
     rate: Option<f64>,
     /// How many may start at once after a pause [default: 1]
@@ -45,10 +45,10 @@ struct Of {
     /// The queue it is for
     #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
     queue: Option<PartitionId>,
-    /// The kind of messages it is for, in whatever queue
+    /// The kind of messages it is for, in any queue
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// The header whose values it is for: each has as many for itself
+    /// The header it is for: each of its values has as many for itself
     #[arg(long, value_name = "HEADER")]
     each: Option<String>,
 }

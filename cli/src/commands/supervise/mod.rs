@@ -28,13 +28,14 @@ pub(crate) struct SuperviseArgs {
     /// Runs N workers, each a process of its own with its own slots, and replaces those that fail, hang, or reach a limit
     #[arg(long, value_name = "N")]
     processes: Option<NonZeroUsize>,
-    /// Ends after so many messages, with exit code 6, once none is running
+    /// Ends after this many messages, with exit code 6, once none is running
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_tasks: Option<u64>,
-    /// Ends between messages, with exit code 6, when the worker itself, without its commands, occupies more memory: such as 500M
+    /// Ends between messages, with exit code 6, when the worker itself, without its commands, uses more
+    /// memory than this, such as 500M
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_memory: Option<u64>,
-    /// From one beat to the next; it counts for three times as long, as permits do, which are renewed as often
+    /// The time between two beats; a beat counts for three times as long. The same holds for permits
     #[arg(long, hide = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     beat_every: Option<Duration>,
 }
@@ -128,7 +129,7 @@ fn size(text: &str) -> Result<u64, String> {
     let number: u64 =
         number.parse().map_err(|_| "write a number with K, M, G or T, such as 500M".to_owned())?;
     let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| "this is no size of memory: write such as 500M".to_owned())
+    bytes.ok_or_else(|| "this is not a size of memory: write one such as 500M".to_owned())
 }
 
 #[cfg(not(unix))]

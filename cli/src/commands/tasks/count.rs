@@ -18,8 +18,8 @@ Examples:
   anyqueue tasks count mail --state succeeded --cap 1000000
   anyqueue tasks count mail --state running --watch
 
-It counts up to --cap, and says `at least` if there can be more: so the question whether there are more than a thousand
-costs a thousand, however many there are.")]
+It counts up to --cap, and says `at least` if there can be more: so to find out whether there are more than a thousand,
+it counts a thousand, however many there are.")]
 pub(crate) struct Count {
     /// The queue
     #[arg(value_parser = queue_name)]

@@ -12,14 +12,14 @@ use crate::session::queue_name;
 /// Even a deletion without a limit stops after this many.
 const DELETED_AT_MOST: u64 = 100_000_000;
 
-/// Deletes what is kept of tasks that have ended
+/// Deletes the ends that are kept of tasks
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   anyqueue tasks delete mail --state succeeded --before 1h --yes
   anyqueue tasks delete mail --kind send_mail --limit 1000 --yes
 
-What lives or is dead stays: see `anyqueue purge` and `anyqueue dead purge`. Ends whose time is over need no deletion.")]
+Tasks that are alive or dead stay: see `anyqueue purge` and `anyqueue dead purge`. Expired ends need no deletion.")]
 pub(crate) struct Delete {
     /// The queue
     #[arg(value_parser = queue_name)]

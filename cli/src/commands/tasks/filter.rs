@@ -13,7 +13,7 @@ pub(super) struct Filter {
     /// Only those in this state: queued, scheduled, running, disabled, succeeded, failed, `timed_out` or cancelled; repeatable
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Vec<TaskState>,
-    /// Only those that ended at this time or later: RFC 3339 in UTC, or how long ago, as 2h
+    /// Only those that ended at this time or later: RFC 3339 in UTC, or how long ago, such as 2h
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<SystemTime>,
     /// Only those that ended before this time
@@ -25,7 +25,7 @@ pub(super) struct Filter {
     /// Only those of this session
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Only those with a task id that begins so
+    /// Only those whose task id begins with this
     #[arg(long, value_name = "PREFIX")]
     task_id: Option<String>,
     /// Only those that this worker ended
@@ -34,7 +34,7 @@ pub(super) struct Filter {
     /// Only those with this text in the reason or in an error
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only those with at least so many attempts
+    /// Only those with at least this many attempts
     #[arg(long, value_name = "N")]
     min_attempts: Option<u32>,
 }
@@ -56,7 +56,7 @@ impl Filter {
         filter.min_attempts = self.min_attempts;
         if filter.scans() {
             output.note(
-                "no index knows this filter: every task in these states and times is read, a page at a time",
+                "no index covers this filter: every task in these states and times is read, a page at a time",
             );
         }
         filter
@@ -72,7 +72,7 @@ fn state(text: &str) -> Result<TaskState, String> {
     let named = TaskState::ALL.into_iter().find(|state| state.as_str() == text.replace('-', "_"));
     named.ok_or_else(|| {
         let all: Vec<_> = TaskState::ALL.iter().map(|state| state.as_str()).collect();
-        format!("there are the states {}", all.join(", "))
+        format!("there is no such state: the states are {}", all.join(", "))
     })
 }
 
@@ -85,8 +85,9 @@ fn moment_from(text: &str, now: SystemTime) -> Result<SystemTime, String> {
         let time = now.checked_sub(ago).filter(|time| *time >= SystemTime::UNIX_EPOCH);
         return time.ok_or_else(|| format!("{text} ago nothing had ended yet"));
     }
-    humantime::parse_rfc3339_weak(text)
-        .map_err(|_| "write a time in UTC as 2030-12-31T23:59:00Z, or how long ago, as 2h".to_owned())
+    humantime::parse_rfc3339_weak(text).map_err(|_| {
+        "write a time in UTC such as 2030-12-31T23:59:00Z, or how long ago, such as 2h".to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{Output, Table, duration, preview};
 use crate::session::queue_name;
 
-/// Lists tasks: those that live, then the dead, then those that ended, the newest first
+/// Lists tasks: those that are alive, then the dead, then those that ended, the newest first
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -22,10 +22,10 @@ Examples:
   anyqueue tasks list mail --kind send_mail --error 'connection refused'
   anyqueue tasks list mail --state running --watch
 
-States and times are found by index; for all else every task in these states and times is read, a page at a time. What
-changes its state meanwhile may come twice, or not at all. Times are those of the server's clock.
+States and times are found by an index; for other conditions, every task in these states and times is read, a page at a
+time. A task that changes its state meanwhile may be listed twice, or not at all. Times are those of the server's clock.
 
-Tasks that have ended are there where the worker keeps them: see `anyqueue work --ledger`. Results are shown by
+Tasks that have ended are listed if their worker keeps ends: see `anyqueue work --ledger`. Results are shown by
 `anyqueue tasks show`.
 
 Exit code 4: no task was found.")]

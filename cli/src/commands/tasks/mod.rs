@@ -17,7 +17,7 @@ use crate::failure::{Result, or_read_enough};
 use crate::open::Create;
 use crate::session::Session;
 
-/// Lists, shows, counts, sums up, waits for or retries tasks, whether they live, are dead or have ended
+/// Lists, shows, counts, sums up, waits for or retries tasks, whether they are alive, dead or have ended
 #[derive(Subcommand)]
 pub(crate) enum Tasks {
     List(list::List),

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::session::queue_name;
 
-/// Gives dead tasks another try, and lets those that wait for their next attempt run now
+/// Retries dead tasks, and lets those that wait for their next attempt run now
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -20,9 +20,9 @@ Examples:
   anyqueue tasks retry mail --state failed --kind send_mail --error 'connection refused' --yes
   anyqueue tasks retry mail --state scheduled --yes
 
-A dead task is put back with its id and all its attempts before it, as `anyqueue dead redrive` does. A task that waits for its
-time runs now. Tasks that are queued, running or disabled are left alone. Of a task that has ended only the end is kept,
-not its message: push it anew.
+A dead task is put back with its id, and its attempts are counted from zero, as after `anyqueue dead redrive`. A delayed
+task runs now. Tasks that are queued, running or disabled are left alone. Of a task that has ended, only the end is kept,
+not its message: push it again.
 
 Exit codes:
   0  each task that was named runs again, or all that the filter found and that can
@@ -115,10 +115,10 @@ impl Retry {
             TaskState::Scheduled => Outcome::Left("it is not waiting any more"),
             _ if put_back.contains(&task.id) => Outcome::PutBack,
             _ if task.is_dead() => Outcome::Left("it is not dead any more"),
-            TaskState::Queued => Outcome::Left("it waits for a worker already"),
+            TaskState::Queued => Outcome::Left("it already waits for a worker"),
             TaskState::Running => Outcome::Left("a worker has it"),
             TaskState::Disabled => Outcome::Left("it is disabled: see `anyqueue enable`"),
-            _ => Outcome::Left("it has ended, and its message is gone: push it anew"),
+            _ => Outcome::Left("it has ended, and its message is gone: push it again"),
         };
         Ok(tasks.iter().map(|task| (task.id, outcome(task))).collect())
     }

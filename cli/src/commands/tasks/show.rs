@@ -16,7 +16,7 @@ Examples:
   anyqueue tasks show mail 0197a3c4-5f2e-7c1a-9d8b-000000000001
   anyqueue tasks show mail $ID --raw > result
 
-Of an id that was pushed again it is the latest.
+If an id was pushed again, its latest task is shown.
 Exit code 4: nothing is known of such a task, or with --raw, it has no result.")]
 pub(crate) struct Show {
     /// The queue

@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::output::{Output, Table};
 use crate::session::queue_name;
 
-/// Tells how many tasks ended, how many of them failed, and how long they waited and ran
+/// Shows how many tasks ended, how many of them failed, and how long they waited and ran
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -20,18 +20,18 @@ Examples:
   anyqueue tasks stats mail --since 6h --by minute --kind invoice
   anyqueue tasks stats mail --since 7d --by day --json >> stats.ndjson
 
-The backend counts ends as they happen, also those that are kept for no time: no task is read. Of a time like 24h the whole first
-minute counts; counts are kept for eight days. Dead letters count as failed. `failed %` and the times leave out what was
-cancelled. Half of the tasks ran for less than `run p50`, and 95 of 100 for less than `run p95`: the bounds of buckets that double from one to the
-next, so that the exact figure can be half as much.")]
+The backend counts ends as they happen, even those that are not kept, so no task is read. A time such as 24h includes the
+whole first minute; counts are kept for eight days. Dead letters count as failed. `failed %` and the times leave out
+cancelled tasks. Half of the tasks ran for less than `run p50`, and 95 of 100 for less than `run p95`. These are the bounds
+of buckets that double from one to the next, so the exact figure can be half as much.")]
 pub(crate) struct Stats {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// Since when: RFC 3339 in UTC, or how long ago
+    /// The time to start from: RFC 3339 in UTC, or how long ago
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = moment)]
     since: SystemTime,
-    /// By which steps of time
+    /// The length of a time step
     #[arg(long, value_name = "STEP", value_enum, default_value_t = By::Hour)]
     by: By,
     /// Only tasks of this kind

@@ -17,7 +17,7 @@ Examples:
   anyqueue tasks wait mail 0197a3c4-5f2e-7c1a-9d8b-000000000001 --for 30s
   anyqueue tasks wait sums $ID --for 1m --raw
 
-An end that another process settles is noticed within half a second.
+If another process ends the task, that is noticed within half a second.
 
 Exit codes:
   0  it succeeded

@@ -149,5 +149,8 @@ fn lost_text(lost: &LostWorker) -> String {
     // The time comes from outside, and may be invalid.
     let seen = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(lost.seen_ms.min(LAST_MS)));
     let seen = humantime::format_rfc3339_seconds(seen.unwrap_or(SystemTime::UNIX_EPOCH));
-    format!("{name} on {host} (process {}) was heard of last at {seen} and is lost; it ran {held}", lost.pid)
+    format!(
+        "{name} on {host} (process {}) was last heard from at {seen} and is lost; it ran {held}",
+        lost.pid
+    )
 }

@@ -14,7 +14,7 @@ use crate::open::Create;
 use crate::output::Output;
 use crate::session::Session;
 
-/// Lists the workers that `anyqueue work` and applications have registered, and tells them what to do
+/// Lists the workers that `anyqueue work` and applications have registered, and gives them orders
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -22,10 +22,10 @@ Examples:
   anyqueue workers quiet host-4711
   anyqueue workers list --lost --json
 
-A worker tells of itself every 5 s, and hears then what it is told. One that is silent for 15 s is taken for dead: the next
+A worker sends a beat every 5 s, and receives its orders then. One that is silent for 15 s is considered dead: the next
 worker, or `list`, says what it held. Its messages come back when their leases end.
 
-Workers on RabbitMQ and SQS are registered where --control-url says.")]
+For RabbitMQ and SQS, --control-url says where workers are registered.")]
 pub(crate) struct Workers {
     #[command(flatten)]
     control: ControlArgs,
@@ -43,14 +43,14 @@ enum Command {
     /// Lets a quiet worker take on messages again
     #[command(after_help = "Example: anyqueue workers resume host-4711")]
     Resume(Named),
-    /// Ends a worker in order
+    /// Shuts a worker down
     #[command(after_help = "Example: anyqueue workers stop host-4711")]
     Stop(Named),
-    /// Ends a worker in order, so that whoever started it starts it anew
+    /// Shuts a worker down, so that whoever started it starts it again
     #[command(after_help = "Example: anyqueue workers recycle host-4711")]
     Recycle(Named),
     Cancel(Cancel),
-    /// Removes the entry of a worker; one that lives comes back with its next beat
+    /// Removes the entry of a worker; one that is alive comes back with its next beat
     #[command(after_help = "Example: anyqueue workers forget host-4711")]
     Forget(Named),
     /// Lists the machines that are kept for one application

@@ -12,7 +12,8 @@ use crate::output::{Output, preview};
 #[command(after_help = "\
 Example: anyqueue workers dedicate video --host gpu-7
 
-From then on only `anyqueue work --application video` starts there. What has started goes on, and is named.")]
+From then on only `anyqueue work --application video` starts there. Workers of others that run there continue, and are
+named.")]
 pub(super) struct Dedicate {
     /// The application
     application: String,
@@ -40,7 +41,7 @@ impl Dedicate {
         let others: Vec<_> = all.workers.iter().filter(is_other).map(|worker| worker.name.as_str()).collect();
         if !others.is_empty() {
             let names = preview(others.join(" ").as_bytes(), 200);
-            output.note(&format!("workers of others go on there until they end: {names}"));
+            output.note(&format!("workers of other applications continue there until they end: {names}"));
         }
         let text = format!("{} is kept for {}", preview(host.as_bytes(), 256), self.application);
         output.result(&text, &json!({ "host": host, "application": self.application, "others": others }))
