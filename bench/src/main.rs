@@ -37,14 +37,15 @@ const DRAIN: &str = "drain";
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Which backend. Of SQS the price is told, for every scenario: here an emulator stands in for it. `service` measures the way over HTTP,
-    /// `ended-…` what millions of ended tasks cost (`--messages` says how many); of these each scenario is measured.
+    /// Which backend. For SQS the price is measured, for every scenario, because an emulator stands in for
+    /// it. `service` measures the way over HTTP, `ended-…` what millions of ended tasks cost (`--messages`
+    /// says how many); for these every scenario is measured.
     #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name).chain([yardstick::sqs::NAME, service::NAME]).chain(ended::NAMES)))]
     backend: String,
     /// What to measure.
     #[arg(long, value_parser = names(Scenario::ALL.into_iter().map(Scenario::name).chain([DRAIN])))]
     scenario: String,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
     /// Rounds of each side; the medians count.

@@ -31,7 +31,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Child {
-    /// Is one of the worker processes of a run
+    /// Runs as one of the worker processes of a soak
     #[command(hide = true)]
     Worker(control::WorkerArguments),
 }

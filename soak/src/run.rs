@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     /// Keeps the ends of tasks, and accounts for each
     #[arg(long)]
     ledger: bool,
-    /// Has worker processes that register, share a limit and run a schedule, and harms them too
+    /// Also runs worker processes that register, share a limit and run a schedule, and harms them too
     #[arg(long)]
     control: bool,
     /// What keeps ends and control entries for RabbitMQ and SQS: a server of its own, which is harmed too, or a file

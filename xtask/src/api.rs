@@ -18,7 +18,7 @@ const LISTER: &str = "xtask/api/Cargo.toml";
 /// Whether to write or to compare.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Writes nothing, and fails where a listing is not that of the code
+    /// Writes nothing, and fails if a listing does not match the code
     #[arg(long)]
     check: bool,
 }

@@ -12,12 +12,12 @@ use crate::workspace::{Result, cargo, root, run};
 /// Which backend, which cases, how often.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The backend: a folder under `adapters/`, or one with the name of another suite of it, as in `sqs-fifo`
+    /// The backend: a folder under `adapters/`, or another suite of one, such as `sqs-fifo`
     backend: String,
     /// Writes the report as JSON to this file; with --runs, an account of all runs
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Runs only the cases whose id holds this text
+    /// Runs only the cases whose id contains this text
     #[arg(long, value_name = "PATTERN")]
     case: Option<String>,
     /// Repeats the random choices of the run that had this seed

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// Keeps the ends of tasks, and accounts for each
     #[arg(long)]
     ledger: bool,
-    /// Has worker processes that register, share a limit and run a schedule, and kills and freezes them
+    /// Also runs worker processes that register, share a limit and run a schedule, and kills and freezes them
     #[arg(long)]
     control: bool,
     /// What keeps ends and control entries for RabbitMQ and SQS: postgres, redis, sqlite
