@@ -23,7 +23,7 @@ struct Formatted {
 /// it cannot be read.
 pub(crate) fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     let damaged = |error: serde_json::Error| {
-        let text = format!("the control entry {} cannot be read: delete it, or write it anew", entry.key);
+        let text = format!("the control entry {} cannot be read: delete it, or write it again", entry.key);
         Error::new(ErrorKind::Corrupt, text).with_source(error)
     };
     let Formatted { format } = serde_json::from_slice(&entry.value).map_err(damaged)?;
@@ -72,7 +72,7 @@ pub(crate) async fn update_at<T>(
             Applied::Conflict(instead) => there = Stamped::new(applied.now, instead),
         }
     }
-    let text = format!("the control entry {key} is changed by others all the time: try again");
+    let text = format!("others keep changing the control entry {key}: try again");
     Err(Error::new(ErrorKind::Unavailable, text))
 }
 

@@ -53,7 +53,7 @@ impl Exec {
             (Some(spawner), _) => Home::Given(spawner),
             (None, Some(io)) => Home::Thread(io),
             (None, None) => Home::Runtime(Handle::try_current().map_err(|e| {
-                Error::invalid("make a Queue within a tokio runtime, or give it an IoThread").with_source(e)
+                Error::invalid("create a Queue within a tokio runtime, or give it an IoThread").with_source(e)
             })?),
         };
         let (ended, timer) = (AtomicBool::new(false), OnceLock::new());
@@ -264,7 +264,7 @@ impl fmt::Debug for Exec {
 pub(crate) fn runtime_ended() -> Error {
     Error::new(
         ErrorKind::Closed,
-        "the tokio runtime that this queue was made in has ended: make a queue in each runtime, or give it an IoThread",
+        "the tokio runtime that this queue was created in has ended: create a queue in each runtime, or give it an IoThread",
     )
 }
 

@@ -40,7 +40,7 @@ impl PartitionId {
         if name.is_empty() || name.len() > Self::MAX_NAME_BYTES || !name.chars().all(allowed) {
             let shown: String = name.chars().take(Self::MAX_NAME_BYTES).collect();
             return Err(Error::invalid(format!(
-                "{shown:?} ({} bytes) is no partition name: use 1 to {} bytes of A-Z a-z 0-9 . _ -",
+                "{shown:?} ({} bytes) is not a partition name: use 1 to {} bytes of A-Z a-z 0-9 . _ -",
                 name.len(),
                 Self::MAX_NAME_BYTES
             )));

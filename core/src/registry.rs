@@ -133,7 +133,7 @@ impl StorageUrl {
     /// text, which may contain a password.
     pub fn parse(text: &str) -> Result<Self> {
         let url = Url::parse(text).map_err(|e| {
-            open_error("this is no storage URL: write scheme:address, as the backend documents it")
+            open_error("this is not a storage URL: write scheme:address, as the backend documents it")
                 .with_source(e)
         })?;
         let path = percent_encoding::percent_decode_str(url.path())

@@ -145,10 +145,12 @@ async fn what_is_no_longer_kept_or_would_be_too_much_is_refused_with_what_to_do(
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         error.message().to_owned()
     };
-    assert!(refused(SeriesQuery::since(now - SERIES_KEPT - 3 * MINUTE)).await.contains("since a later time"));
+    assert!(
+        refused(SeriesQuery::since(now - SERIES_KEPT - 3 * MINUTE)).await.contains("from a later time on")
+    );
     let most = MINUTE * u32::try_from(MAX_SERIES_STEPS).unwrap();
     let long = SeriesQuery::since(now - most - 9 * MINUTE).by(SeriesStep::Minute);
-    assert!(refused(long.clone()).await.contains("by a longer step"));
+    assert!(refused(long.clone()).await.contains("for a longer step"));
     queue.series("p", &long.before(now - 20 * MINUTE)).await.unwrap();
     queue.series("p", &SeriesQuery::since(now - SERIES_KEPT)).await.unwrap();
 }
@@ -182,7 +184,7 @@ async fn more_rows_than_one_answer_holds_are_refused_and_those_of_one_kind_are_t
     let since = SeriesQuery::since(SystemTime::now() - MINUTE).by(SeriesStep::Day);
     let error = queue.series("p", &since).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert!(error.message().contains("or of one kind"), "{error}");
+    assert!(error.message().contains("or one kind"), "{error}");
     let last = format!("kind {MAX_SERIES_ROWS}");
     let rows = queue.series("p", &since.of_kind(last.as_str())).await.unwrap();
     assert_eq!(told(&rows), [(Some(last.as_str()), EndState::Succeeded, 1)]);

@@ -36,7 +36,7 @@ fn taken(other: &WorkerInfo) -> Problem {
         return concealed(&other.name);
     }
     conflict(format!(
-        "a worker on {} with process number {} has the name {:?}: give this one another name or none, or wait until that one has ended or is silent",
+        "a worker on {} with process id {} has the name {:?}: give this one another name or none, or wait until that one has ended or is silent",
         other.host, other.pid, other.name
     ))
 }

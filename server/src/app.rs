@@ -114,10 +114,10 @@ impl App {
             Some(Opened::Pinned { .. }) => Err(Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "misdirected",
-                "this delivery stays with the instance that handed it out: send it there; if that has ended, the message comes again",
+                "this delivery stays with the instance that handed it out: send it there; if that has ended, the message is delivered again",
             )),
             None => Err(Problem::invalid(
-                "this is no delivery of this service: send back what a pull returned, unchanged",
+                "this is not a delivery of this service: send back what a pull returned, unchanged",
             )),
         }
     }
@@ -174,7 +174,7 @@ impl App {
             }
             let settled = self.settle(held, QueueMessageStatus::Waiting, TaskReport::new()).await;
             if let Err(error) = settled {
-                tracing::debug!(%error, "what nobody received could not be given back; it comes back at its lease's end");
+                tracing::debug!(%error, "what nobody received could not be released; it comes back when its lease ends");
             }
         });
         futures_util::future::join_all(all).await;
@@ -185,7 +185,7 @@ impl App {
             Problem::new(
                 StatusCode::NOT_IMPLEMENTED,
                 "unsupported",
-                "this backend keeps no control entries: start the service with the control store of another",
+                "this backend has no control store: start the service with the control store of another backend",
             )
         })
     }
@@ -200,7 +200,7 @@ impl App {
             Problem::new(
                 StatusCode::NOT_IMPLEMENTED,
                 "unsupported",
-                "this backend keeps no schedules: start the service with the control store of another",
+                "this backend keeps no schedules: start the service with the control store of another backend",
             )
         })
     }
@@ -217,7 +217,7 @@ impl App {
     /// Refuses a request that changes something if the service is read-only.
     pub(crate) fn writable(&self) -> Answer<()> {
         if self.read_only {
-            let text = "this service only reads: it was started so";
+            let text = "this service is read-only: it was started so";
             return Err(Problem::new(StatusCode::FORBIDDEN, "read_only", text));
         }
         Ok(())

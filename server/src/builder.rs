@@ -148,7 +148,7 @@ impl ServerBuilder {
             return Err(anyqueue::Error::invalid(text));
         }
         if self.room.patience.is_zero() {
-            return Err(anyqueue::Error::invalid("no patience at all: no body could arrive"));
+            return Err(anyqueue::Error::invalid("a patience of 0: no body could arrive"));
         }
         if self.room.most < 2 {
             return Err(anyqueue::Error::invalid("room for fewer than 2 connections: one may wait"));
@@ -160,7 +160,7 @@ impl ServerBuilder {
         };
         let asks_clients = self.tls.as_ref().is_some_and(Tls::asks_clients);
         if asks_clients && control.is_none() {
-            let text = "certificates of clients stand for tokens, and this backend keeps none: give it the control store of another backend";
+            let text = "client certificates need tokens, and this backend keeps none: give it the control store of another backend";
             return Err(anyqueue::Error::invalid(text));
         }
         let requires_token = self.requires_token || asks_clients;
@@ -265,7 +265,7 @@ impl Server {
             return Err(ServerError::Plain(address));
         }
         if in_the_open {
-            tracing::warn!(%address, "other machines are served without TLS: whoever is on the way can read and change everything");
+            tracing::warn!(%address, "other machines are served without TLS: anybody on the way can read and change everything");
         }
         let _ = self.app.in_the_open.set(in_the_open); // serving begins once
         let app = self.app;

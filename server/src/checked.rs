@@ -74,7 +74,7 @@ where
             return Ok(Some(changed));
         }
     }
-    Err(Problem::busy("others change it all the time: try again"))
+    Err(Problem::busy("others keep changing it: try again"))
 }
 
 /// Turns a deletion into a change: `None` if the entry was not as expected.

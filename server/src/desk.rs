@@ -63,7 +63,7 @@ impl Desk {
             // Not in this request: if it were dropped, the others would be dropped with it.
             tokio::spawn(self.clone().serve(line.clone()));
         }
-        let over = || Error::new(ErrorKind::Closed, "the service ends");
+        let over = || Error::new(ErrorKind::Closed, "the service is shutting down");
         answered.await.unwrap_or_else(|_| Err(over()))
     }
 

@@ -31,12 +31,12 @@ pub(crate) fn precondition(headers: &HeaderMap) -> Answer<Precondition> {
         return if is_star && none.next().is_none() && !headers.contains_key(header::IF_MATCH) {
             Ok(Precondition::Absent)
         } else {
-            Err(Problem::invalid("If-None-Match can only be *, without If-Match: it has to be new"))
+            Err(Problem::invalid("If-None-Match can only be *, without If-Match: there must be none yet"))
         };
     }
     let mut tags = Vec::new();
     for value in headers.get_all(header::IF_MATCH) {
-        let text = value.to_str().map_err(|_| Problem::invalid("If-Match is no text"))?.trim();
+        let text = value.to_str().map_err(|_| Problem::invalid("If-Match is not text"))?.trim();
         if text == "*" {
             return Ok(Precondition::Present);
         }
@@ -60,7 +60,7 @@ fn strong(tag: &str) -> Answer<Option<String>> {
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let inner = inner.filter(|inner| !inner.contains('"'));
     let inner = inner.ok_or_else(|| {
-        Problem::invalid(format!("{tag:?} in If-Match is no tag: send the ETag of a GET, with its quotes"))
+        Problem::invalid(format!("{tag:?} in If-Match is not a tag: send the ETag of a GET, with its quotes"))
     })?;
     Ok((!is_weak).then(|| inner.to_owned()))
 }
@@ -68,7 +68,7 @@ fn strong(tag: &str) -> Answer<Option<String>> {
 /// The problem for something that was created, changed or deleted since the client looked at it.
 pub(crate) fn not_as_expected(what: &str, name: &str) -> Problem {
     let text = format!(
-        "the {what} {name:?} is not as you expect: it was made, changed or deleted; get it again, and decide anew"
+        "the {what} {name:?} is not as you expect: it was created, changed or deleted; get it again, and decide again"
     );
     Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", text)
 }

@@ -33,13 +33,14 @@ impl Guard {
     fn check_origin(&self, request: &Parts) -> Answer<()> {
         let host = host_of(&request.headers, &request.uri);
         if self.loopback && !host.as_deref().is_some_and(is_loopback_name) {
-            let text = "this service serves its own machine: ask for it as localhost, 127.0.0.1 or [::1]";
+            let text =
+                "this service serves only its own machine: address it as localhost, 127.0.0.1 or [::1]";
             return Err(forbidden(text));
         }
         if let Some(origin) = request.headers.get(header::ORIGIN)
             && !is_same(origin, &request.headers, &request.uri)
         {
-            return Err(forbidden("a page of another site cannot ask this service"));
+            return Err(forbidden("a page of another site cannot use this service"));
         }
         Ok(())
     }
@@ -98,7 +99,7 @@ fn unknown(certificate: Option<&Fingerprint>) -> Problem {
     let bearer = "send a token of this service that has not expired: Authorization: Bearer <token>";
     let text = match certificate {
         Some(certificate) => format!(
-            "{bearer}; or have your certificate, of SHA-256 {certificate}, stand for one: anyqueue tokens bind <name> <certificate>"
+            "{bearer}; or bind your certificate, of SHA-256 {certificate}, to one: anyqueue tokens bind <name> <certificate>"
         ),
         None => bearer.to_owned(),
     };

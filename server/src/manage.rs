@@ -53,17 +53,17 @@ pub(crate) async fn retry(queue: &Queue, partition: &PartitionId, id: MessageId)
         TaskState::Failed if task.is_dead() => {
             let dead = queue.dead_letters(partition)?;
             let done = dead.redrive().filter(move |dead| dead.id() == id).limit(1).await?;
-            if done.moved > 0 { Ok("put_back") } else { Err(conflict("it is not dead any more")) }
+            if done.moved > 0 { Ok("put_back") } else { Err(conflict("it is no longer dead")) }
         }
         TaskState::Scheduled => {
             let outcome = first(queue.amend(partition, &[id], Amend::new().now()).await?)?;
             let is_due = outcome == AmendOutcome::Amended;
-            if is_due { Ok("due_now") } else { Err(conflict("it is not waiting any more")) }
+            if is_due { Ok("due_now") } else { Err(conflict("it is no longer waiting")) }
         }
-        TaskState::Queued => Err(conflict("it waits for a worker already")),
+        TaskState::Queued => Err(conflict("it already waits for a worker")),
         TaskState::Running => Err(conflict("a worker has it")),
         TaskState::Disabled => Err(conflict("it is disabled")),
-        _ => Err(conflict("it has ended, and its message is gone: push it anew")),
+        _ => Err(conflict("it has ended, and its message is gone: push it again")),
     }
 }
 

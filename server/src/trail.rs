@@ -85,7 +85,7 @@ impl Trail {
         let why = match tokio::time::timeout(DEADLINE, &mut told).await {
             Ok(Ok(Ok(entered))) => return Ok(Some(entered)),
             Ok(Ok(Err(error))) => error.to_string(),
-            Ok(Err(_)) => "the service ends".to_owned(),
+            Ok(Err(_)) => "the service is shutting down".to_owned(),
             Err(_) => "the store does not answer".to_owned(),
         };
         // The store may still enter it later: then it is dropped, by the other side or with this one.
@@ -95,8 +95,8 @@ impl Trail {
 }
 
 fn refused(why: &str) -> Problem {
-    tracing::warn!(why, "a request could not be entered in the audit trail, and was refused");
-    let text = "this cannot be entered in the audit trail now, so nothing was done: try again";
+    tracing::warn!(why, "a request could not be recorded in the audit trail, and was refused");
+    let text = "this cannot be recorded in the audit trail now, so nothing was done: try again";
     Problem { retry: "safe", ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text) }
 }
 
@@ -118,7 +118,7 @@ impl Entered {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the store does not answer".to_owned(),
             };
-            tracing::warn!(why, "what came of a request could not be entered in the audit trail");
+            tracing::warn!(why, "the outcome of a request could not be recorded in the audit trail");
         })
     }
 }

@@ -243,13 +243,13 @@ pub(crate) fn partition(name: &str) -> Answer<PartitionId> {
 
 /// Parses the id of a message.
 pub(crate) fn message_id(text: &str) -> Answer<MessageId> {
-    text.parse().map_err(|_| Problem::invalid(format!("{text:?} is no message id: it is a UUID")))
+    text.parse().map_err(|_| Problem::invalid(format!("{text:?} is not a message id, which is a UUID")))
 }
 
 /// Parses a time in RFC 3339.
 pub(crate) fn time(text: &str) -> Answer<SystemTime> {
     humantime::parse_rfc3339_weak(text)
-        .map_err(|_| Problem::invalid(format!("{text:?} is no time: write it as 2026-01-31T08:00:00Z")))
+        .map_err(|_| Problem::invalid(format!("{text:?} is not a time: write it as 2026-01-31T08:00:00Z")))
 }
 
 /// Formats a time in RFC 3339, with milliseconds.

@@ -72,7 +72,7 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
 
 /// Whether a message may start.
 #[derive(Debug)]
-#[must_use = "dropping tickets gives them back"]
+#[must_use = "dropping tickets releases them"]
 #[non_exhaustive]
 pub enum Admission {
     /// It may start, and holds these tickets until it is settled or given back.
@@ -82,7 +82,7 @@ pub enum Admission {
 }
 
 /// Permission to run one task, from a limit that depends on the message. Dropping the ticket gives it back.
-#[must_use = "dropping it gives it back"]
+#[must_use = "dropping it releases it"]
 pub struct Ticket {
     revoked: CancellationToken,
     give_back: Option<Box<dyn FnOnce() + Send + Sync>>,

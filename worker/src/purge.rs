@@ -41,7 +41,7 @@ async fn purge_on(shared: &Shared) {
             }
             Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Unsupported) => return,
             Err(error) => {
-                tracing::warn!(%error, "ends of tasks that have lapsed could not be freed: trying again");
+                tracing::warn!(%error, "expired ends of tasks could not be freed: trying again");
                 pause()
             }
         };

@@ -31,7 +31,7 @@ impl Shared {
         report.worker = Some(self.config.name.clone());
         // The handler has already been told about a result that is too large.
         if let Err(error) = delivery.report(report.clone()) {
-            tracing::warn!(id = %delivery.id(), %error, "what a task's end was to say is left out");
+            tracing::warn!(id = %delivery.id(), %error, "what was reported with the end of a task is left out");
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn without_result(delivery: &mut Delivery, report: &mut TaskReport, r
     }
     report.reason = Some(format!("its result could not be kept: {refused}").into());
     if let Err(error) = delivery.report(report.clone()) {
-        tracing::warn!(id = %delivery.id(), %error, "what a task's end was to say is left out");
+        tracing::warn!(id = %delivery.id(), %error, "what was reported with the end of a task is left out");
     }
     true
 }

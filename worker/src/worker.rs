@@ -294,7 +294,7 @@ impl<'a> Busy<'a> {
     fn begin(shared: &'a Shared) -> Result<Self> {
         if shared.busy.swap(true, Ordering::SeqCst) {
             return Err(Error::invalid(
-                "this worker is already running: make another one, or await the first run",
+                "this worker is already running: create another one, or await the first run",
             ));
         }
         shared.tally.reset();

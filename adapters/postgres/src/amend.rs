@@ -59,7 +59,7 @@ impl PostgresQueue {
             if outcomes.len() > before {
                 progress = Instant::now();
             } else if progress.elapsed() >= self.inner.config.call_timeout {
-                let text = "somebody else keeps the messages locked, or changes them all the time";
+                let text = "others keep the messages locked, or keep changing them";
                 return Err(ERRORS.error(ErrorKind::Unavailable, text));
             } else {
                 tokio::time::sleep(RETRY_AFTER).await;

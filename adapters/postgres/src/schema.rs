@@ -199,7 +199,7 @@ fn refuse_newer(version: i32) -> Result<()> {
     Err(ERRORS.error(
         ErrorKind::Incompatible,
         format!(
-            "the schema was made by a newer release (version {version}; this one knows up to {}): upgrade anyqueue-postgres",
+            "the schema was created by a newer release (version {version}; this one knows up to {}): upgrade anyqueue-postgres",
             newest()
         ),
     ))

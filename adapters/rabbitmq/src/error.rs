@@ -37,7 +37,7 @@ pub(crate) fn is_locked(error: &Error) -> bool {
 /// The error for a queue that this connection itself holds exclusively. The server would let it declare the
 /// queue again.
 pub(crate) fn locked_here(queue: &str) -> Error {
-    ERRORS.error(ErrorKind::Unavailable, format!("{LOCKED}{queue}, which this client is just making"))
+    ERRORS.error(ErrorKind::Unavailable, format!("{LOCKED}{queue}, which this client is just declaring"))
 }
 
 /// A permission of the user. The server does not say which one is missing.

@@ -90,7 +90,7 @@
 //! | `prefix` | anyqueue | what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ - |
 //! | `queue_type` | quorum | quorum or classic |
 //! | `prefetch` | 0 | messages of each level held ready for pulls to come; 0: none |
-//! | `queue_age` | 2s | how old a quorum queue must be before a push to it is answered; 0s: trust it at once |
+//! | `queue_age` | 2s | how old a quorum queue must be before a push to it returns; 0s: trust it at once |
 //! | `connect_timeout` | 5s | how long making a connection may take |
 //! | `call_timeout` | 10s | how long the server may take to answer |
 //! | `heartbeat` | 10s | how often either side shows that it is alive, in whole seconds |

@@ -70,7 +70,7 @@ pub(crate) const OPTIONS: &[UrlOption] = &[
     option(
         "queue_age",
         "2s",
-        "how old a quorum queue must be before a push to it is answered; 0s: trust it at once",
+        "how old a quorum queue must be before a push to it returns; 0s: trust it at once",
     ),
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer"),

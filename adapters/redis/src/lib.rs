@@ -113,7 +113,7 @@
 //! | `prefix` | anyqueue | what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : - |
 //! | `nodes` | none | further nodes of the cluster, or sentinels: host:port,host:port |
 //! | `master` | none | the name that the sentinels know the master by |
-//! | `ca_file` | none | file with the certificates of those who may vouch for the servers |
+//! | `ca_file` | none | file with the certificates of the authorities to trust |
 //! | `cert_file` | none | file with the certificate to show to the servers |
 //! | `key_file` | none | file with its private key |
 //! | `poll_interval` | 900ms | how often waiting pulls look by themselves, 1ms to 60s |

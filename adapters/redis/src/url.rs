@@ -78,7 +78,7 @@ pub(crate) const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
     option("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),
     option("master", "none", "the name that the sentinels know the master by"),
-    option("ca_file", "none", "file with the certificates of those who may vouch for the servers"),
+    option("ca_file", "none", "file with the certificates of the authorities to trust"),
     option("cert_file", "none", "file with the certificate to show to the servers"),
     option("key_file", "none", "file with its private key"),
     option("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),

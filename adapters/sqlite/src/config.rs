@@ -200,7 +200,7 @@ pub(crate) const OPTIONS: &[UrlOption] = &[
     option("busy_timeout", "5s", "how long to wait for another process's write lock"),
     option("poll_interval", "8ms", "how often a waiting pull looks for other processes' work, 1ms to 1s"),
     option("create", "true", "whether to create the file and its tables where missing"),
-    option("max_bytes", "none", "largest size of the database file in bytes; beyond it pushes answer Full"),
+    option("max_bytes", "none", "largest size of the database file in bytes; beyond it pushes return Full"),
     option("message_bytes", "16777216", "largest encoded message in bytes"),
 ];
 

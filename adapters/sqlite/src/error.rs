@@ -45,7 +45,7 @@ pub(crate) fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
         ),
         13 => (
             ErrorKind::Full,
-            "no room: the disk or the file's max_bytes is full. Free disk space, raise max_bytes, or take messages out; then pushing goes on",
+            "no room: the disk or the file's max_bytes is full. Free disk space, raise max_bytes, or take messages out; then pushing continues",
         ),
         8 if code == 1032 => (ErrorKind::Unavailable, "the file was moved or deleted while open"),
         3 | 8 | 23 => (ErrorKind::AccessDenied, NO_RIGHT),
@@ -86,7 +86,7 @@ pub(crate) fn classify_open(error: rusqlite::Error, path: &Path) -> Error {
         }
         _ if cannot_open && path.is_dir() => ERRORS.invalid(format!("{shown} is a directory: name a file")),
         _ if cannot_open && !path.exists() => {
-            ERRORS.error(ErrorKind::AccessDenied, format!("{shown} does not exist, and was not made"))
+            ERRORS.error(ErrorKind::AccessDenied, format!("{shown} does not exist, and was not created"))
         }
         _ => ERRORS.error(classed.kind(), format!("{shown}: {}", classed.message())),
     };

@@ -184,7 +184,7 @@ fn replaced(path: &Path) -> Error {
 
 fn log_replaced(log: &Path) -> Error {
     let text = format!(
-        "{}: SQLite's log was replaced or deleted while open: stop every process that uses the file, then open it anew",
+        "{}: SQLite's log was replaced or deleted while open: stop every process that uses the file, then open it again",
         log.display()
     );
     ERRORS.error(ErrorKind::Unavailable, text)

@@ -53,7 +53,7 @@
 //! | `busy_timeout` | 5s | how long to wait for another process's write lock |
 //! | `poll_interval` | 8ms | how often a waiting pull looks for other processes' work, 1ms to 1s |
 //! | `create` | true | whether to create the file and its tables where missing |
-//! | `max_bytes` | none | largest size of the database file in bytes; beyond it pushes answer Full |
+//! | `max_bytes` | none | largest size of the database file in bytes; beyond it pushes return Full |
 //! | `message_bytes` | 16777216 | largest encoded message in bytes |
 //!
 //! # The file is replaced or deleted

@@ -22,7 +22,7 @@ pub(crate) fn is_left(conn: &Connection, path: &Path) -> bool {
 
 /// The error of a push for which there is no space.
 pub(crate) fn full() -> Error {
-    let text = "the disk is nearly full, and what is left is kept for taking messages out: free disk space, or take messages out; then pushing goes on";
+    let text = "the disk is nearly full, and what is left is kept for taking messages out: free disk space, or take messages out; then pushing continues";
     ERRORS.error(ErrorKind::Full, text)
 }
 

@@ -77,7 +77,7 @@ fn refuse_newer(version: i64) -> Result<()> {
     Err(ERRORS.error(
         ErrorKind::Incompatible,
         format!(
-            "the file was made by a newer release (schema {version}; this one knows up to {}): upgrade anyqueue-sqlite",
+            "the file was created by a newer release (schema {version}; this one knows up to {}): upgrade anyqueue-sqlite",
             newest()
         ),
     ))

@@ -322,7 +322,7 @@ async fn report_failures(worker: &Worker, output: Output) -> Infallible {
 fn report_permits(reported: &mut Option<String>, problem: Option<String>, output: Output) {
     match (&*reported, &problem) {
         (None, Some(problem)) => output.warn(problem),
-        (Some(_), None) => output.note("limits can be asked for again"),
+        (Some(_), None) => output.note("limits can be reached again"),
         _ => {}
     }
     *reported = problem;

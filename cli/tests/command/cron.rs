@@ -61,7 +61,7 @@ async fn mistakes_are_told_with_what_to_do() {
         (&[&put[..], &["--missed", "all:3"]].concat(), "`allow`"),
         (&[&put[..], &["--priority", "99"]].concat(), "priority"),
         (&["cron", "put", "", "@daily", "--queue", "q"], "1 to 200"),
-        (&["cron", "put", "a", "@daily", "--queue", "no queue"], "no partition name"),
+        (&["cron", "put", "a", "@daily", "--queue", "no queue"], "not a partition name"),
     ] {
         let ran = bed.run(arguments).await.ended_with(2);
         assert!(ran.err.contains(why), "{arguments:?}: {}", ran.err);

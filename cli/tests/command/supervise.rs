@@ -57,7 +57,7 @@ async fn a_killed_worker_is_replaced_and_its_message_runs_again(bed: &Bed) {
     signal(&supervisor, Signal::TERM);
     let ran = ended(supervisor).await.ended_with(0);
     assert_eq!((&report(&ran)["failed"], &report(&ran)["started"]), (&1.into(), &3.into()), "{ran:?}");
-    assert!(ran.err.contains("was killed") && ran.err.contains("started anew in"), "{ran:?}");
+    assert!(ran.err.contains("was killed") && ran.err.contains("started again in"), "{ran:?}");
 }
 
 async fn a_frozen_worker_is_replaced_once_its_beats_do_not_count(bed: &Bed) {

@@ -257,7 +257,7 @@ async fn ended_tasks_are_summed_up_by_step_of_time() {
     let none = bed.ok(&["tasks", "stats", "nothing", "--json"]).await.objects();
     assert_eq!((none.len(), &none[0]["succeeded"], &none[0]["failure_rate"]), (1, &json!(0), &Value::Null));
     let early = bed.run(&["tasks", "stats", "q", "--since", "9d"]).await;
-    assert!(early.err.contains("since a later time"), "{early:?}");
+    assert!(early.err.contains("from a later time on"), "{early:?}");
     let many = bed.run(&["tasks", "stats", "q", "--since", "3d", "--by", "minute"]).await;
-    assert!(many.err.contains("by a longer step"), "{many:?}");
+    assert!(many.err.contains("for a longer step"), "{many:?}");
 }

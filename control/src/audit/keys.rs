@@ -18,7 +18,7 @@ pub(super) fn number_of(key: &Key) -> Result<u64> {
 }
 
 pub(super) fn unreadable(what: impl std::fmt::Display) -> Error {
-    let text = format!("the control entry {what} is none of the audit trail: delete it");
+    let text = format!("the control entry {what} does not belong to the audit trail: delete it");
     Error::new(ErrorKind::Corrupt, text)
 }
 

@@ -84,7 +84,7 @@ impl Together {
                 Err(error) => return refuse(left, &error),
             };
         }
-        let text = "others enter calls into the audit trail all the time: try again";
+        let text = "others keep writing to the audit trail: try again";
         refuse(left, &Error::new(ErrorKind::Unavailable, text));
     }
 }

@@ -201,7 +201,7 @@ impl Firing<'_> {
     }
 
     fn is_refused(&self, error: Error) -> Refused {
-        tracing::warn!(schedule = self.tick.name, %error, "the task of a schedule is refused: put the schedule anew");
+        tracing::warn!(schedule = self.tick.name, %error, "the task of a schedule was refused: put the schedule again");
         Refused::Because(error)
     }
 
@@ -259,7 +259,7 @@ impl Firing<'_> {
 
     pub(super) fn is_noted(&self, noted: Result<()>) {
         if let Err(error) = noted {
-            tracing::debug!(schedule = self.tick.name, %error, "what a schedule has done is not noted");
+            tracing::debug!(schedule = self.tick.name, %error, "the outcome of a schedule could not be recorded");
         }
     }
 }

@@ -79,7 +79,7 @@ impl Shared {
     /// tick is there already, nothing is done.
     async fn look_for(&self, tick: &Tick) -> Result<()> {
         if let PushOutcome::Stored(_) = self.push_tick(tick, Duration::ZERO).await? {
-            tracing::warn!(schedule = tick.name, "the tick of a schedule was gone, and is put back");
+            tracing::warn!(schedule = tick.name, "the tick of a schedule was missing, and is restored");
             return Ok(());
         }
         let can = self.home.capabilities();

@@ -27,8 +27,8 @@ pub(super) fn explain(text: &str, fields: &Fields, is_possible: impl Fn(&str) ->
         .map(|candidate| format!("`{candidate}`"))
         .collect();
     let nearest =
-        if near.is_empty() { String::new() } else { format!("; what comes near: {}", near.join(", ")) };
-    Error::invalid(format!("the spec `{text}` never comes: {}{nearest}", reason(fields)))
+        if near.is_empty() { String::new() } else { format!("; similar specs: {}", near.join(", ")) };
+    Error::invalid(format!("the spec `{text}` is never due: {}{nearest}", reason(fields)))
 }
 
 fn reason(fields: &Fields) -> String {
@@ -38,7 +38,7 @@ fn reason(fields: &Fields) -> String {
             format!("{name} has {length} days")
         }
         (None, _) => "it names no month".to_owned(),
-        _ => "no day is on both of its days".to_owned(),
+        _ => "no day has both its day of the month and its day of the week".to_owned(),
     }
 }
 

@@ -190,19 +190,19 @@ impl Shared {
         };
         if schedule.running == Running::CancelOld && !can.cancel {
             return Err(unsupported(
-                "the backend cannot cancel earlier tasks: say another policy for those (`allow`)",
+                "the backend cannot cancel earlier tasks: choose another policy, such as `allow`",
             ));
         }
         let is_kept_out = matches!(schedule.running, Running::Skip | Running::BufferOne);
         if is_kept_out && self.tasks.capabilities().dedup != Dedup::WhileLive {
             return Err(unsupported(
-                "the backend has no deduplication keys that last as long as a task: say that it may run beside an earlier one (`allow`)",
+                "the backend has no deduplication keys that last as long as a task: let it run beside an earlier one (`allow`)",
             ));
         }
         let keeps_ends = self.tasks.capabilities().ledger.is_some();
         if schedule.timetable.spec().pause().is_some() && !(can.browse && keeps_ends) {
             return Err(unsupported(
-                "the backend cannot tell whether a task has ended, which `@after` counts from: name times instead",
+                "the backend cannot tell whether a task has ended, which `@after` counts from: give times instead",
             ));
         }
         let epoch = SystemTime::UNIX_EPOCH;

@@ -19,13 +19,13 @@ impl Outage {
     pub(super) fn fails(&self, part: Part, error: &Error) {
         metrics::counter!("anyqueue_cron_failed_total").increment(1);
         if self.set(part, true) == Some(true) {
-            tracing::warn!(%error, "schedules stand still: their backend fails; trying again");
+            tracing::warn!(%error, "schedules have stopped, because their backend fails; trying again");
         }
     }
 
     pub(super) fn answers(&self, part: Part) {
         if self.set(part, false) == Some(false) {
-            tracing::info!("schedules go on: their backend answers again");
+            tracing::info!("schedules continue: their backend answers again");
         }
     }
 

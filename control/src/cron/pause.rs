@@ -17,7 +17,7 @@ pub(super) fn of(text: &str) -> Option<Result<Duration>> {
         text.strip_prefix(AFTER).filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))?;
     let wrong = |error: humantime::DurationError| {
         Error::invalid(format!(
-            "the spec `{text}` says no time ({error}): write `@after 10m` or `@after 1h 30s`"
+            "the spec `{text}` has no valid time ({error}): write `@after 10m` or `@after 1h 30s`"
         ))
     };
     Some(humantime::parse_duration(rest.trim()).map_err(wrong))
@@ -28,7 +28,7 @@ pub(super) fn text(pause: Duration) -> Result<String> {
     let said = humantime::format_duration(pause);
     if pause.subsec_nanos() != 0 || pause.is_zero() || pause > LONGEST {
         return Err(Error::invalid(format!(
-            "a pause of {said} after the end of a run: say whole seconds, from 1s to {}",
+            "a pause of {said} after the end of a run: give whole seconds, from 1s to {}",
             humantime::format_duration(LONGEST)
         )));
     }
@@ -61,7 +61,7 @@ mod tests {
             ("@after 0s", "from 1s"),
             ("@after 500ms", "whole seconds"),
             ("@after 5years", "from 1s to"),
-            ("@afternoon", "no spec is called"),
+            ("@afternoon", "there is no spec"),
         ] {
             let error = text.parse::<Spec>().unwrap_err();
             assert!(error.message().contains(why), "{text}: {error}");

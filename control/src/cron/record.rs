@@ -223,7 +223,7 @@ impl Record {
         let Some(encoded) = &self.payload_base64 else {
             return Ok(self.payload.clone().unwrap_or_default().into());
         };
-        let damaged = |error| Error::new(ErrorKind::Corrupt, "its payload is no base64").with_source(error);
+        let damaged = |error| Error::new(ErrorKind::Corrupt, "its payload is not base64").with_source(error);
         BASE64.decode(encoded).map(Bytes::from).map_err(damaged)
     }
 

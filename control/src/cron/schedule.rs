@@ -164,7 +164,7 @@ impl Schedule {
             return Err(Error::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "a payload of {bytes} bytes: at most {MAX_SCHEDULE_PAYLOAD_BYTES} fit into a schedule; let it say where the rest is"
+                    "a payload of {bytes} bytes: at most {MAX_SCHEDULE_PAYLOAD_BYTES} fit into a schedule; store the data elsewhere and push a reference"
                 ),
             ));
         }
@@ -172,17 +172,15 @@ impl Schedule {
             return Err(Error::invalid("a schedule cannot push dead letters: name a live partition"));
         }
         if self.deadline.is_some_and(|deadline| deadline < Duration::from_secs(1)) {
-            return Err(Error::invalid(
-                "a deadline of less than a second: times would be too late when they come",
-            ));
+            return Err(Error::invalid("a deadline of less than a second: every time would be too late"));
         }
         match self.missed {
-            Missed::All(0) => Err(Error::invalid("0 missed times are to be run: say none instead")),
+            Missed::All(0) => Err(Error::invalid("0 missed times would be run: use none instead")),
             Missed::All(most) if most > MAX_MISSED => {
                 Err(Error::invalid(format!("{most} missed times at once: at most {MAX_MISSED} can be run")))
             }
             Missed::All(_) if self.timetable.spec().pause().is_some() => Err(Error::invalid(
-                "a schedule that counts from the end of its last run misses one time at most: say latest or none",
+                "a schedule that counts from the end of its last run misses one time at most: use latest or none",
             )),
             Missed::All(_) if self.running != Running::Allow => Err(Error::invalid(
                 "all missed times are run at once, so they need `allow` for tasks that still run",
@@ -229,7 +227,7 @@ mod tests {
             (Schedule { name: "a".repeat(201), ..schedule() }, "201 bytes"),
             (schedule().with_payload(vec![0; MAX_SCHEDULE_PAYLOAD_BYTES + 1]), "65537 bytes"),
             (schedule().with_deadline(second / 2), "less than a second"),
-            (schedule().with_missed(Missed::All(0)), "say none"),
+            (schedule().with_missed(Missed::All(0)), "use none"),
             (schedule().with_missed(Missed::All(100)), "at most 99"),
             (schedule().with_missed(Missed::All(2)), "`allow`"),
             (all.clone().with_payload(vec![0; 6000]), "524288 bytes"),

@@ -124,7 +124,7 @@ fn fields(text: &str) -> Result<Fields> {
     let count = text.split_whitespace().count();
     if text.starts_with('@') && !NICKNAMES.iter().any(|known| text.eq_ignore_ascii_case(known)) {
         return Err(Error::invalid(format!(
-            "no spec is called `{text}`; there are {}, and `@after 10m`",
+            "there is no spec `{text}`; there are {}, and `@after 10m`",
             NICKNAMES.join(", ")
         )));
     }

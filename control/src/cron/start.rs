@@ -38,7 +38,7 @@ impl Shared {
                 Applied::Conflict(instead) => there = Stamped::new(applied.now, instead),
             }
         }
-        let text = format!("the schedule {name} is changed by others all the time: try again");
+        let text = format!("others keep changing the schedule {name}: try again");
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 
@@ -102,7 +102,7 @@ impl Shared {
         let Some(next) = gone.next_ms.filter(|_| self.home.capabilities().inspect.delete) else { return };
         let id = Tick::new(name, &gone.revision, time(next)).id();
         if let Err(error) = self.delete_tick(TICKS, id).await {
-            tracing::debug!(schedule = name, %error, "the tick of an earlier content is left, and will do nothing");
+            tracing::debug!(schedule = name, %error, "the tick of a replaced schedule is left, and will do nothing");
         }
     }
 

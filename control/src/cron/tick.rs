@@ -46,7 +46,7 @@ impl Tick {
             format: u32,
         }
         let damaged = |error: serde_json::Error| {
-            Error::new(ErrorKind::Corrupt, format!("a message in {TICKS} is no tick of a schedule"))
+            Error::new(ErrorKind::Corrupt, format!("a message in {TICKS} is not the tick of a schedule"))
                 .with_source(error)
         };
         let Formatted { format } = serde_json::from_slice(delivery.payload()).map_err(damaged)?;

@@ -64,7 +64,7 @@ fn unknown(name: &str) -> Error {
     } else {
         format!("close names: {}", close.join(", "))
     };
-    Error::invalid(format!("no time zone is called `{cut}`; {hint}"))
+    Error::invalid(format!("there is no time zone `{cut}`; {hint}"))
 }
 
 fn close_names(name: &str) -> Vec<String> {

@@ -103,7 +103,7 @@ impl Keeper {
             Ok(unreadable) if unreadable.is_empty() => None,
             Ok(unreadable) => Some(unreadable.join("; ")),
             Err(error) => Some(format!(
-                "limits cannot be asked for, so nothing is taken on that they may apply to: {error}"
+                "limits cannot be reached, so no task is started that they may apply to: {error}"
             )),
         };
         let failed = turn.is_err();
@@ -112,7 +112,7 @@ impl Keeper {
             if let (None, Some(text)) = (&*problem, &text) {
                 tracing::warn!(session = self.me.session, "{text}");
             } else if problem.is_some() && text.is_none() {
-                tracing::info!(session = self.me.session, "limits can be asked for again");
+                tracing::info!(session = self.me.session, "limits can be reached again");
             }
             *problem = text;
         }
@@ -158,7 +158,7 @@ impl Keeper {
             sent_at = clock.now();
             (now, entries) = self.apply(plans, clock).await?;
         }
-        let text = "the entries of limits are changed by others all the time: it is tried again";
+        let text = "others keep changing the entries of limits: trying again";
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 
@@ -266,7 +266,7 @@ impl Keeper {
         self.stock().is_leaving = true;
         let (_turns, Some(clock)) = (self.turns.lock().await, self.clock.get()) else { return };
         if let Err(error) = self.turn_in_time(None, clock).await {
-            tracing::debug!(%error, "permits were not given back: they end by their time");
+            tracing::debug!(%error, "permits were not released: they expire by themselves");
         }
         self.tend_once(clock).await;
     }

@@ -67,7 +67,7 @@ impl Registry {
                 Err(_) => return Ok(Admission::Unreadable),
             }
         }
-        let text = format!("others change the entry of the worker {} all the time: try again", worker.name());
+        let text = format!("others keep changing the entry of the worker {}: try again", worker.name());
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 }

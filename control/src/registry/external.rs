@@ -107,7 +107,9 @@ impl External {
         }
         if !VALID.contains(&self.valid_for) {
             let valid = humantime::format_duration(self.valid_for);
-            return Err(Error::invalid(format!("a beat that counts for {valid}: from a second to an hour")));
+            return Err(Error::invalid(format!(
+                "a beat that counts for {valid}: give it from a second to an hour"
+            )));
         }
         Ok(())
     }
@@ -230,7 +232,7 @@ impl Registry {
                 Applied::Conflict(instead) => there = instead,
             }
         }
-        let text = format!("others change the entry of the worker {name} all the time: try again");
+        let text = format!("others keep changing the entry of the worker {name}: try again");
         Err(Error::new(ErrorKind::Unavailable, text))
     }
 

@@ -247,14 +247,14 @@ impl Member {
                 return Ok(Some(found));
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "others change the entry of this worker all the time"))
+        Err(Error::new(ErrorKind::Unavailable, "others keep changing the entry of this worker"))
     }
 
     fn was_forgotten(&mut self) {
         if self.last.take().is_some() {
             tracing::warn!(
                 worker = self.worker.name(),
-                "this worker was taken for dead, or forgotten, and registers anew"
+                "this worker was considered dead, or was forgotten, and registers again"
             );
         }
     }
@@ -265,7 +265,7 @@ impl Member {
             self.worker.cancel(*id);
         }
         let Some(order) = said.order else { return };
-        tracing::info!(worker = self.worker.name(), ?order, "the worker was told what to do");
+        tracing::info!(worker = self.worker.name(), ?order, "the worker received an order");
         match order {
             Order::Quiet => self.worker.set_quiet(true),
             Order::Resume => self.worker.set_quiet(false),
@@ -332,7 +332,7 @@ impl Member {
             Err(error) => {
                 metrics::counter!("anyqueue_beats_failed_total").increment(1);
                 if !was_cut_off {
-                    tracing::warn!(worker = self.worker.name(), %error, "the registry of workers cannot be reached; the work goes on");
+                    tracing::warn!(worker = self.worker.name(), %error, "the registry of workers cannot be reached; the work continues");
                 }
             }
             Ok(other) => {
@@ -354,7 +354,7 @@ impl Member {
                 worker = self.worker.name(),
                 host = other.host,
                 pid = other.pid,
-                "another process has the name of this worker, which was frozen or cut off: the registry shows that one, and this one hears nothing until it has ended"
+                "another process has the name of this worker, which was frozen or cut off: the registry shows that one, and this one receives no orders until that one has ended"
             );
         }
     }
@@ -385,7 +385,7 @@ async fn in_time<T>(clock: &Clock, patience: Duration, call: impl Future<Output 
 
 fn taken(by: &WorkerInfo) -> Error {
     Error::invalid(format!(
-        "the name {} is taken: a worker on {} with process number {} has it; give this one another name, or wait until that one has ended",
+        "the name {} is taken: a worker on {} with process id {} has it; give this one another name, or wait until that one has ended",
         by.name, by.host, by.pid
     ))
 }

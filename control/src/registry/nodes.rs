@@ -61,7 +61,7 @@ impl Registry {
         match self.store.apply(put).await?.value {
             Applied::Done => Ok(()),
             Applied::Conflict(None) => {
-                let text = format!("the node {host} is being given to others: try again");
+                let text = format!("somebody else is dedicating the node {host}: try again");
                 Err(Error::new(ErrorKind::Unavailable, text))
             }
             Applied::Conflict(Some(there)) => {

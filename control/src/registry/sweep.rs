@@ -156,7 +156,7 @@ impl Registry {
         tracing::warn!(
             worker = lost.name, host = lost.host, pid = lost.pid, running = lost.running,
             held = ?lost.held.iter().map(|task| &*task.id).collect::<Vec<_>>(),
-            "a worker is silent and taken for dead; what it held comes back when its leases end"
+            "a worker is silent and considered dead; what it held comes back when its leases end"
         );
         Ok(Some(lost))
     }

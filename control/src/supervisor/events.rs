@@ -56,10 +56,10 @@ impl fmt::Display for Event {
         match self {
             Self::Started { name, pid } => write!(f, "{name} was started as process {pid}"),
             Self::Done { name } => write!(f, "{name} is done"),
-            Self::Recycled { name } => write!(f, "{name} is started anew"),
+            Self::Recycled { name } => write!(f, "{name} is started again"),
             Self::Failed { name, how, pause } => {
                 let pause = Duration::from_millis(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
-                write!(f, "{name} {how}; it is started anew in {}", humantime::format_duration(pause))
+                write!(f, "{name} {how}; it is started again in {}", humantime::format_duration(pause))
             }
             Self::Hung { name } => write!(f, "{name} gives no sign of life and is killed"),
             Self::Killed { name } => write!(f, "{name} did not end in time and is killed"),

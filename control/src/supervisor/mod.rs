@@ -164,7 +164,7 @@ impl Supervisor {
     async fn work(&self) -> Result<Report> {
         let shared = &self.0;
         if shared.has_run.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            return Err(Error::invalid("this supervisor has run already: make another one"));
+            return Err(Error::invalid("this supervisor has already run: create another one"));
         }
         let all = join_all(shared.places.iter().map(|place| place::keep(shared, place)));
         let watch = async {

@@ -120,7 +120,7 @@ impl Shared {
         }
         let least_life = humantime::format_duration(self.options.least_life);
         let text = format!(
-            "every process has failed {most} times in a row without living for {least_life}; the last one {how}: mend that, and start again"
+            "every process has failed {most} times in a row without living for {least_life}; the last one {how}: fix that, and start again"
         );
         self.gave_up.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
         self.advance(Stage::Draining);

@@ -73,7 +73,7 @@ impl Tokens {
             Err(error) => return Err(error),
         }
         if there.is_none() && !self.has_room().await? {
-            let text = format!("{MAX_CERTIFICATES} certificates stand for tokens: unbind one first");
+            let text = format!("{MAX_CERTIFICATES} certificates are bound to tokens: unbind one first");
             return Err(Error::new(ErrorKind::Full, text));
         }
         let sha256 = token.fingerprint().to_owned();
@@ -82,7 +82,7 @@ impl Tokens {
         match self.store.apply(change).await?.value {
             Applied::Done => Ok(Bound::Done),
             Applied::Conflict(_) => {
-                let text = "somebody else binds this certificate: look which token it is for, and try again";
+                let text = "somebody else is binding this certificate: see which token it is bound to, and try again";
                 Err(Error::new(ErrorKind::Unavailable, text))
             }
         }

@@ -48,7 +48,7 @@ impl FromStr for Fingerprint {
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
             Error::invalid(
-                "this is no SHA-256 of a certificate: write its 64 hexadecimal digits, with or without colons",
+                "this is not the SHA-256 of a certificate: write its 64 hexadecimal digits, with or without colons",
             )
         };
         let digits: Vec<u8> = match text.contains(':') {

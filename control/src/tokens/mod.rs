@@ -162,9 +162,9 @@ impl Tokens {
 }
 
 fn until(now: SystemTime, valid: Duration) -> Result<SystemTime> {
-    let far = || Error::invalid("a token that expires so late: leave the time out");
+    let far = || Error::invalid("a token that expires too late: leave the time out");
     if valid.is_zero() {
-        return Err(Error::invalid("a token that never counts: give it some time"));
+        return Err(Error::invalid("a token that is never valid: give it some time"));
     }
     now.checked_add(valid).filter(|_| valid <= record::MAX_VALID).ok_or_else(far)
 }

@@ -132,7 +132,7 @@ impl Rights {
             return Err(Error::invalid(text));
         }
         if self.rights.contains(&Right::Admin) && !self.covers_all() {
-            return Err(Error::invalid("whoever gives rights has those for all queues: use the pattern *"));
+            return Err(Error::invalid("the right admin is for all queues: use the pattern *"));
         }
         self.partitions.iter().try_for_each(|pattern| check(pattern))
     }
@@ -145,8 +145,9 @@ fn check(pattern: &str) -> Result<()> {
     if fits && is_name {
         return Ok(());
     }
-    let text =
-        format!("{pattern:?} is no pattern: write the name of a queue, or its beginning with a * at its end");
+    let text = format!(
+        "{pattern:?} is not a pattern: write the name of a queue, or the beginning of names followed by a *"
+    );
     Err(Error::invalid(text))
 }
 
@@ -191,9 +192,9 @@ mod tests {
             (Rights::new([Right::Read], [""; 0]), "give 1 to"),
             (Rights::new([Right::Read], ["a"; MAX_PATTERNS + 1]), "give 1 to"),
             (Rights::new([Right::Admin], ["mail"]), "pattern *"),
-            (Rights::new([Right::Read], ["a*b"]), "no pattern"),
-            (Rights::new([Right::Read], ["**"]), "no pattern"),
-            (Rights::new([Right::Read], [""]), "no pattern"),
+            (Rights::new([Right::Read], ["a*b"]), "not a pattern"),
+            (Rights::new([Right::Read], ["**"]), "not a pattern"),
+            (Rights::new([Right::Read], [""]), "not a pattern"),
         ] {
             let refused = rights.check().unwrap_err();
             assert!(refused.to_string().contains(said), "{refused}");

@@ -125,7 +125,7 @@ async fn it_is_kept_beside_another_queue_paused_and_refused_like_any_other() {
     let bed = Bed::new();
     let all = following().with_running(Running::Allow).with_missed(Missed::All(3));
     let refused = bed.scheduler.put(&all).await;
-    assert!(refused.unwrap_err().message().contains("say latest or none"));
+    assert!(refused.unwrap_err().message().contains("use latest or none"));
     let other = MemoryQueue::with_config(MemoryConfig::default().with_clock(bed.time.clock()));
     let tasks = bed.queue_over(Arc::new(other));
     let scheduler = Scheduler::beside(&tasks, &bed.queue).unwrap();

@@ -103,7 +103,7 @@ async fn a_process_that_is_cut_off_starts_nothing_and_stops_its_tasks_before_oth
             assert!(waited < millis(15_500));
         }
         assert!(task.is_cancelled(), "it was to stop before");
-        assert!(a.permits.problem().unwrap().contains("limits cannot be asked for"));
+        assert!(a.permits.problem().unwrap().contains("limits cannot be reached"));
         a.end(1);
         a.give_back(1);
         faulty.set(WORKS);

@@ -128,7 +128,7 @@ impl Beside {
     pub fn new(queue: impl IntoStorage, ledger: impl IntoStorage) -> Result<Self> {
         let (queue, ledger) = (queue.into_storage(), ledger.into_storage());
         if ledger.capabilities().ledger.is_none() || ledger.ledger().is_none() {
-            let text = "this storage keeps no ledger, so it cannot keep one for another: take one that declares `ledger`";
+            let text = "this storage keeps no ledger, so it cannot keep one for another: choose one that declares `ledger`";
             return Err(Error::unsupported(text).with_backend(ledger.name()));
         }
         let mut capabilities = queue.capabilities().clone();

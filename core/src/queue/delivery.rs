@@ -27,7 +27,7 @@ use crate::storage::{Action, ExtendOutcome, Lease, SettleOutcome, Settlement};
 /// lease expires. If ownership is lost all the same (because the server was out of reach for too long, or
 /// another consumer has the message now), [`lost`](Self::lost) fires: stop working then, because another
 /// consumer may be doing the same work.
-#[must_use = "dropping a delivery gives the message back to the queue"]
+#[must_use = "dropping a delivery releases the message to the queue"]
 pub struct Delivery {
     shared: Arc<Shared>,
     held: Arc<Held>,

@@ -43,7 +43,7 @@ const FORMAT: u8 = 1;
 /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "nobody gives the message back before its lease ends"]
+#[must_use = "nobody releases the message before its lease ends"]
 pub struct DetachedDelivery {
     lease: Lease,
     /// With a blank payload: an action that leaves the message as it is does not need the real one.
@@ -117,7 +117,7 @@ impl DetachedDelivery {
     /// [`Corrupt`](ErrorKind::Corrupt) for any other bytes, [`Incompatible`](ErrorKind::Incompatible) for
     /// those of a newer release.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let corrupt = || Error::new(ErrorKind::Corrupt, "these bytes are no detached delivery");
+        let corrupt = || Error::new(ErrorKind::Corrupt, "these bytes are not a detached delivery");
         let wire: Wire<'_> = minicbor::decode(bytes).map_err(|error| corrupt().with_source(error))?;
         if wire.format > FORMAT {
             let text = format!("a detached delivery of a newer release (format {}): upgrade", wire.format);

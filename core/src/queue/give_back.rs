@@ -40,7 +40,7 @@ impl Shared {
                 self.settle_apart(part.to_vec()).await.iter().filter_map(|answer| answer.as_ref().err())
             {
                 // The end of the lease gives it back instead.
-                tracing::debug!(%error, "a delivery could not be given back at close");
+                tracing::debug!(%error, "a delivery could not be released at close");
             }
         }
     }

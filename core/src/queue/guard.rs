@@ -99,7 +99,7 @@ pub(crate) fn amendment(partition: &PartitionId, change: &Amend, capabilities: &
     }
     if change.is_empty() {
         return Err(Error::invalid(
-            "the amendment changes nothing: say a priority, a moment, a group or disabled",
+            "the amendment changes nothing: set a priority, a moment, a group or disabled",
         ));
     }
     if let Some(level) = change.priority {

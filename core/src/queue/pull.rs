@@ -162,7 +162,7 @@ impl Pulling {
                 Ok(deliveries) => deliveries,
                 Err(error) if handlers.is_empty() => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%error, "a further call of a pull failed; answering what the first brought");
+                    tracing::debug!(%error, "a further call of a pull failed; returning what the first brought");
                     return Ok(handlers);
                 }
             };

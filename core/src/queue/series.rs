@@ -62,7 +62,7 @@ impl Queue {
             let page = self.series_page(&partition, minutes.clone(), after).await?;
             read += page.len();
             if read > MAX_CELLS {
-                let text = "there are too many counters for so much time at once: ask for a shorter one";
+                let text = "there are too many counters for this much time: ask for a shorter time";
                 return Err(self.refused(Error::new(ErrorKind::TooLarge, text)));
             }
             for cell in &page {
@@ -72,7 +72,7 @@ impl Queue {
             }
             if rows.len() > MAX_SERIES_ROWS {
                 let text = format!(
-                    "there are more than {MAX_SERIES_ROWS} rows: ask by a longer step, for a shorter time, or of one kind"
+                    "there are more than {MAX_SERIES_ROWS} rows: ask for a longer step, a shorter time, or one kind"
                 );
                 return Err(self.refused(Error::new(ErrorKind::TooLarge, text)));
             }
@@ -117,7 +117,7 @@ fn minutes_of(query: &SeriesQuery, now: SystemTime) -> Result<Range<u64>> {
     let (first, this) = (minute_of(query.since), minute_of(now));
     if first + SERIES_KEPT.as_secs() / 60 + 1 < this {
         return Err(Error::invalid(format!(
-            "the ends of tasks are counted for {kept}: ask since a later time"
+            "the ends of tasks are counted for {kept}: ask from a later time on"
         )));
     }
     // The server's clock may be ahead, and a minute that has begun counts.
@@ -129,7 +129,7 @@ fn minutes_of(query: &SeriesQuery, now: SystemTime) -> Result<Range<u64>> {
     let steps = until.saturating_sub(first) / query.step.minutes();
     if steps > MAX_SERIES_STEPS {
         return Err(Error::invalid(format!(
-            "{steps} steps of time at once: at most {MAX_SERIES_STEPS} are told; ask by a longer step, or for a shorter time"
+            "{steps} time steps at once: at most {MAX_SERIES_STEPS} are returned; ask for a longer step or a shorter time"
         )));
     }
     Ok(first..until.max(first))

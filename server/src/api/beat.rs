@@ -129,7 +129,7 @@ pub(crate) async fn beat(
 impl Told {
     fn check(&self) -> Answer<()> {
         if self.held.len() > MAX_HELD {
-            let text = format!("more than {MAX_HELD} held: name those that ran for longest");
+            let text = format!("more than {MAX_HELD} deliveries: name those that have run longest");
             return Err(Problem::invalid(text));
         }
         let longest = self.held.iter().filter_map(|held| held.progress.as_ref().map(String::len)).max();

@@ -65,7 +65,7 @@ pub(crate) struct BulkRequest {
 impl BulkRequest {
     fn into_bulk(self, app: &App) -> Answer<Bulk> {
         if self.limit == 0 || self.limit > MAX_BULK {
-            return Err(Problem::invalid(format!("a limit of {}: say 1 to {MAX_BULK}", self.limit)));
+            return Err(Problem::invalid(format!("a limit of {}: give 1 to {MAX_BULK}", self.limit)));
         }
         let filter = Filter {
             partition: self.partition,
@@ -134,7 +134,7 @@ fn lines(acting: Acting) -> impl Stream<Item = Result<Vec<u8>, Infallible>> {
     let lines = stream::unfold(Some(acting), |acting| async move {
         let mut acting = acting?;
         if acting.app.ending.is_cancelled() {
-            let problem = Problem::busy("the service ends: ask again");
+            let problem = Problem::busy("the service is shutting down: try again");
             return Some((line(&json!({ "error": problem })), None));
         }
         let next = acting.bulk.next().await;

@@ -25,7 +25,7 @@ pub(crate) async fn livez() -> &'static str {
 )]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     if app.ending.is_cancelled() {
-        return Problem::busy("the service ends").into_response();
+        return Problem::busy("the service is shutting down").into_response();
     }
     match app.healthy().await {
         Ok(text) => text.into_response(),

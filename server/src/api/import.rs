@@ -99,7 +99,7 @@ pub(crate) async fn import(
         let what = line.as_ref().map_or("other lines", what);
         let imported = match line {
             Ok(line) => set(&app, line, how.dry_run).await,
-            Err(error) => Err(Problem::invalid(format!("no line of an export: {error}"))),
+            Err(error) => Err(Problem::invalid(format!("this is not a line of an export: {error}"))),
         };
         let imported = imported.unwrap_or_else(|problem| Imported::Error { problem });
         tally.add(what, &imported);

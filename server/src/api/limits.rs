@@ -225,7 +225,7 @@ impl PutLimit {
             (Some(name), None, None) => limits::Limit::partition(partition(name)?)?,
             (None, Some(kind), None) => for_all(limits::Limit::kind(kind)?)?,
             (None, None, Some(header)) => for_all(limits::Limit::each(header)?)?,
-            _ => return Err(Problem::invalid("what is limited: write one of partition, kind and header")),
+            _ => return Err(Problem::invalid("nothing is limited: give one of partition, kind and header")),
         };
         if let Some(cap) = self.cap {
             limit = limit.cap(cap);

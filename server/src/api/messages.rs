@@ -119,7 +119,7 @@ impl Purge {
             return Ok(());
         }
         Err(Problem::invalid(format!(
-            "this deletes everything that nobody holds: say so with ?confirm={name}"
+            "this deletes everything that nobody holds: confirm it with ?confirm={name}"
         )))
     }
 }

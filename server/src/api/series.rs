@@ -145,12 +145,12 @@ pub(crate) async fn series(
 
 /// Waits until not too many others are under way: each may hold many rows.
 async fn answer(app: &App, partition: PartitionId, query: &SeriesQuery) -> Answer<SeriesAnswer> {
-    let ended = |_| Problem::busy("the service ends: ask again");
+    let ended = |_| Problem::busy("the service is shutting down: try again");
     let _permit = app.series.acquire().await.map_err(ended)?;
     let rows = app.queue.series(partition, query).await?;
     if rows.len() > MAX_ROWS {
         let text = format!(
-            "{} rows: at most {MAX_ROWS} are told at once; ask by a longer step, for a shorter time, or of one kind",
+            "{} rows: at most {MAX_ROWS} are returned at once; ask for a longer step, a shorter time, or one kind",
             rows.len()
         );
         return Err(Problem::invalid(text));

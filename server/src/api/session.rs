@@ -17,7 +17,7 @@ pub(crate) fn gone(name: &str) -> Problem {
         StatusCode::GONE,
         "gone",
         format!(
-            "the worker {name:?} of this session is not registered any more: it was silent for too long, was forgotten, or has ended; register anew"
+            "the worker {name:?} of this session is no longer registered: it was silent for too long, was forgotten, or has ended; register again"
         ),
     )
 }

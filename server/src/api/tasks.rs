@@ -216,7 +216,7 @@ pub(crate) async fn delete(
 ) -> Answer<Json<Deleted>> {
     app.writable()?;
     let Some(limit) = filter.limit else {
-        return Err(Problem::invalid("say with limit how many ends to delete at most"));
+        return Err(Problem::invalid("give a limit: how many ends to delete at most"));
     };
     filter.note();
     let deleted =
@@ -283,7 +283,7 @@ pub(crate) async fn result(
     let found = tokio::select! {
         biased;
         found = app.queue.wait_for(partition, message, wait) => found?,
-        () = app.ending.cancelled() => return Err(Problem::busy("the service ends: ask again")),
+        () = app.ending.cancelled() => return Err(Problem::busy("the service is shutting down: try again")),
     };
     let task = found.ok_or_else(|| unknown(message))?;
     let status = if task.state.ended().is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };

@@ -173,10 +173,10 @@ pub(crate) async fn bind(
         Bound::Done => Ok(StatusCode::NO_CONTENT),
         Bound::NoToken => Err(unknown(&name)),
         Bound::Expired => Err(conflict(
-            "the token has expired, so that its certificates stand for nobody: delete it and create it anew, or bind another",
+            "the token has expired, so its certificates admit nobody: delete it and create it again, or bind another",
         )),
         Bound::Taken(other) => {
-            Err(conflict(&format!("it stands for the token {other:?}: unbind it there first")))
+            Err(conflict(&format!("it is bound to the token {other:?}: unbind it there first")))
         }
         _ => Err(conflict("it is not bound")),
     }
@@ -204,8 +204,5 @@ pub(crate) async fn unbind(
     if store.certificates().await?.contains(&bound) && store.unbind(&certificate).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
-    Err(Problem::not_found(format!(
-        "the certificate {certificate} does not stand for the token {:?}",
-        bound.0
-    )))
+    Err(Problem::not_found(format!("the certificate {certificate} is not bound to the token {:?}", bound.0)))
 }

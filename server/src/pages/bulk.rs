@@ -184,7 +184,7 @@ pub(crate) async fn act(
     let done = async {
         app.writable()?;
         let limit = filter.limit.filter(|limit| (1..=MOST).contains(limit));
-        let limit = limit.ok_or_else(|| Problem::invalid(format!("say a limit of 1 to {MOST}")))?;
+        let limit = limit.ok_or_else(|| Problem::invalid(format!("give a limit of 1 to {MOST}")))?;
         filter.note();
         let account = run(&app, &filter, named(&name)?, limit, false).await?;
         for (outcome, count) in &account.outcomes {

@@ -397,5 +397,5 @@ async fn authorities_that_cannot_be_used_are_named_with_the_reason() {
     let tls = asking(&authority, ClientCertificates::Required);
     let built = Server::builder(crate::guard::keeps_none()).token(ADMIN).tls(tls).build().await;
     let refused = built.unwrap_err().to_string();
-    assert!(refused.contains("certificates of clients stand for tokens"), "{refused}");
+    assert!(refused.contains("client certificates need tokens"), "{refused}");
 }

@@ -80,7 +80,7 @@ async fn what_cannot_be_told_is_refused_with_what_to_ask_instead() {
     for (query, text) in [
         ("by=week", "minute, hour or day"),
         ("since=yesterday", "write it as"),
-        ("since=2001-01-01T00:00:00Z", "since a later time"),
+        ("since=2001-01-01T00:00:00Z", "from a later time on"),
         ("when=now", "unknown field"),
     ] {
         let answer = bed.client.get(&format!("/v1/tasks/series?partition=mail&{query}")).await;

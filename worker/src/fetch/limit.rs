@@ -33,7 +33,7 @@ impl Fetch {
             tracing::info!(
                 bytes,
                 most,
-                "the process has more memory than it may: the run ends after its tasks"
+                "the process uses more memory than it may: the run ends after its tasks"
             );
         }
     }

@@ -112,9 +112,9 @@ impl Retry {
         let due = self.make_due(queue, delayed.collect()).await?;
         let outcome = |task: &Task| match task.state {
             TaskState::Scheduled if due.contains(&task.id) => Outcome::Due,
-            TaskState::Scheduled => Outcome::Left("it is not waiting any more"),
+            TaskState::Scheduled => Outcome::Left("it is no longer waiting"),
             _ if put_back.contains(&task.id) => Outcome::PutBack,
-            _ if task.is_dead() => Outcome::Left("it is not dead any more"),
+            _ if task.is_dead() => Outcome::Left("it is no longer dead"),
             TaskState::Queued => Outcome::Left("it already waits for a worker"),
             TaskState::Running => Outcome::Left("a worker has it"),
             TaskState::Disabled => Outcome::Left("it is disabled: see `anyqueue enable`"),

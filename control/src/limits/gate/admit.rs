@@ -81,7 +81,7 @@ impl Keeper {
             () = clock.sleep(self.me.valid_for / 3) => Err(Error::new(ErrorKind::TimedOut, "no answer")),
         };
         answer.unwrap_or_else(|error| {
-            tracing::debug!(limit = %place.id.limit, %error, "a limit cannot be asked: a task waits");
+            tracing::debug!(limit = %place.id.limit, %error, "a limit cannot be checked: a task waits");
             Err(UNKNOWN)
         })
     }
@@ -105,7 +105,7 @@ impl Keeper {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "the entry is changed by others all the time"))
+        Err(Error::new(ErrorKind::Unavailable, "others keep changing the entry"))
     }
 
     pub(super) async fn look_at(&self, key: &Key, clock: &Clock) -> Result<(Moment, Option<Entry>)> {

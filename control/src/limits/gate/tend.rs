@@ -82,7 +82,7 @@ impl Keeper {
             () = clock.sleep(self.me.valid_for / 3) => Err(Error::new(ErrorKind::TimedOut, "no answer")),
         };
         if let Err(error) = &renewed {
-            tracing::debug!(limit = %place.id.limit, %error, "permits cannot be renewed: it is tried again");
+            tracing::debug!(limit = %place.id.limit, %error, "permits cannot be renewed: trying again");
         }
         renewed.is_ok()
     }
@@ -119,6 +119,6 @@ impl Keeper {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "the entry is changed by others all the time"))
+        Err(Error::new(ErrorKind::Unavailable, "others keep changing the entry"))
     }
 }

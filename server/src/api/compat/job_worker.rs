@@ -69,7 +69,7 @@ impl From<Uuid> for JobWorker {
 
 pub(crate) fn expired() -> Problem {
     let text =
-        "this worker was silent for too long, or was forgotten: let go of its tasks, and register anew";
+        "this worker was silent for too long, or was forgotten: let go of its tasks, and register again";
     Problem::new(StatusCode::GONE, "gone", text)
 }
 

@@ -26,7 +26,7 @@ impl Tenant {
         let text = |name: &str| match headers.get(name).map(|value| value.to_str()) {
             None => Ok(String::new()),
             Some(Ok(text)) => Ok(text.to_owned()),
-            Some(Err(_)) => Err(Problem::invalid(format!("the header {name} is no visible ASCII"))),
+            Some(Err(_)) => Err(Problem::invalid(format!("the header {name} is not visible ASCII"))),
         };
         Ok(Self { service: text(SERVICE)?, service_path: text(SERVICE_PATH)?, correlator: text(CORRELATOR)? })
     }
