@@ -1,7 +1,5 @@
 //! What an adapter says about its backend, so that the suite can run over it.
 
-use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 use anyqueue::adapter::Storage;
@@ -9,6 +7,7 @@ use anyqueue::{Clock, MessageId, PartitionId};
 use anyqueue_conformance::{Need, Options};
 use async_trait::async_trait;
 
+use super::servers::Servers;
 use crate::error::Result;
 use crate::program::Program;
 use crate::provide::provide;
@@ -26,22 +25,35 @@ pub trait ServerBackend: Send + Sync + 'static {
     /// The name of the backend in reports.
     fn name(&self) -> &str;
 
-    /// The server that all cases of a run share.
+    /// The server that the cases of a run share, or each of several.
     fn program(&self) -> Self::Program;
+
+    /// How many of these servers the cases of a run are spread over: more than one for a server that uses no
+    /// more than one core. A server that the environment names is the only one.
+    fn server_count(&self) -> usize {
+        1
+    }
 
     /// The server for a single case, which may harm it. `None` if there is none; then such cases do not run.
     fn own_program(&self) -> Option<Self::Program> {
         Some(self.program())
     }
 
-    /// The servers of a run, if not the one of [`provide`]. `None` if this machine has none, which has been
-    /// reported.
+    /// The servers of a run, if not the one of [`provide`] and others like it. `None` if this machine has
+    /// none, which has been reported.
     ///
     /// # Errors
     /// As [`provide`].
     async fn servers(&self) -> Result<Option<Servers>> {
-        let provided = provide(self.program()).await?;
-        Ok(provided.url().map(str::to_owned).map(|url| Servers::new(url, provided)))
+        let first = provide(self.program()).await?;
+        let Some(url) = first.url().map(str::to_owned) else { return Ok(None) };
+        let count = if first.server().is_some() { self.server_count() } else { 1 };
+        let mut servers = Servers::new(url, first);
+        for _ in 1..count {
+            let another = Server::start(self.program()).await?;
+            servers = servers.and(another.url().to_owned(), another);
+        }
+        Ok(Some(servers))
     }
 
     /// What is appended to the server's URL for a client of this namespace.
@@ -72,7 +84,7 @@ pub trait ServerBackend: Send + Sync + 'static {
         (need == Need::ControlledClock).then_some("time is the server's: its clock cannot be turned")
     }
 
-    /// How many cases run at once.
+    /// How many cases run at once on each of the servers.
     fn parallelism(&self) -> usize {
         Options::default().parallelism
     }
@@ -129,30 +141,6 @@ pub trait ServerBackend: Send + Sync + 'static {
     /// Frees what the namespace occupies on the server at this URL.
     async fn remove(&self, url: &str, namespace: &str) {
         let _ = (url, namespace);
-    }
-}
-
-/// The servers of a run. Private servers are gone when this is dropped.
-pub struct Servers {
-    url: String,
-    _kept: Box<dyn Any + Send + Sync>,
-}
-
-impl Servers {
-    /// Makes servers that are reachable at this URL as long as `kept` exists.
-    pub fn new(url: impl Into<String>, kept: impl Send + Sync + 'static) -> Self {
-        Self { url: url.into(), _kept: Box::new(kept) }
-    }
-
-    /// The URL at which clients reach the servers.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-}
-
-impl fmt::Debug for Servers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Servers").field("url", &self.url).finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod backend;
 mod own_server;
+mod servers;
 mod told;
 
 use std::fmt;
@@ -14,15 +15,16 @@ use anyqueue::{Clock, MessageId, PartitionId, Result};
 use anyqueue_conformance::{FaultTarget, Harness, Need, Opening};
 use async_trait::async_trait;
 
-pub use self::backend::{ServerBackend, Servers};
+pub use self::backend::ServerBackend;
+pub use self::servers::Servers;
 pub use self::told::is_told_of_ends;
 
 use self::backend::open;
 use self::own_server::OwnServer;
 
-/// A conformance harness over a private server, or over the one that the environment names. It gives each
-/// case a namespace, other processes on the same server, clients with wrong clocks, and, if the case harms a
-/// server, a server of its own behind a [`Proxy`](crate::Proxy).
+/// A conformance harness over one or several private servers, or over the one that the environment names. It
+/// gives each case a namespace on one of them, other processes on the same server, clients with wrong clocks,
+/// and, if the case harms a server, a server of its own behind a [`Proxy`](crate::Proxy).
 ///
 /// A backend is a type that implements [`ServerBackend`], not a set of values: a child process opens a
 /// storage by nothing but its address, without a harness.
@@ -56,7 +58,7 @@ impl<B: ServerBackend> ServerHarness<B> {
     }
 
     fn at(&self, namespace: &str) -> String {
-        self.backend.address(self.servers.url(), namespace)
+        self.backend.address(&self.servers.url_of(namespace), namespace)
     }
 }
 
@@ -77,8 +79,9 @@ impl<B: ServerBackend> Harness for ServerHarness<B> {
     }
 
     fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
-        let address = self.at(namespace);
-        Some(Box::pin(async move { open::<B>(&address, clock).await }))
+        // It takes no place before it is awaited: the suite also asks only to see whether there is an answer.
+        let namespace = namespace.to_owned();
+        Some(Box::pin(async move { open::<B>(&self.at(&namespace), clock).await }))
     }
 
     fn address(&self, namespace: &str) -> Option<String> {
@@ -102,7 +105,7 @@ impl<B: ServerBackend> Harness for ServerHarness<B> {
     }
 
     async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
-        self.backend.plant(self.servers.url(), namespace, partition, stored).await
+        self.backend.plant(&self.servers.url_of(namespace), namespace, partition, stored).await
     }
 
     fn corrupts(&self) -> bool {
@@ -110,7 +113,7 @@ impl<B: ServerBackend> Harness for ServerHarness<B> {
     }
 
     async fn corrupt(&self, namespace: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
-        self.backend.corrupt(self.servers.url(), namespace, partition, id).await
+        self.backend.corrupt(&self.servers.url_of(namespace), namespace, partition, id).await
     }
 
     async fn fault_target(&self) -> Result<Option<Arc<dyn FaultTarget>>> {
@@ -119,10 +122,12 @@ impl<B: ServerBackend> Harness for ServerHarness<B> {
     }
 
     fn parallelism(&self) -> usize {
-        self.backend.parallelism()
+        self.backend.parallelism() * self.servers.count()
     }
 
     async fn remove(&self, namespace: &str) {
-        self.backend.remove(self.servers.url(), namespace).await;
+        // A case with a server of its own has taken nothing here.
+        let Some(url) = self.servers.leave(namespace) else { return };
+        self.backend.remove(&url, namespace).await;
     }
 }

@@ -11,6 +11,11 @@ use anyqueue_sqs::SqsQueue;
 use anyqueue_testkit::harness::ServerBackend;
 use anyqueue_testkit::{Ministack, Server};
 
+/// The emulator is one thread of Python, which looks at every queue with a waiting receive ten times a second. Of more cases at once it falls
+/// behind by seconds, and leases end that the cases hold. A second emulator uses another core.
+const CASES_OF_AN_EMULATOR: usize = 4;
+const EMULATORS: usize = 2;
+
 /// What they differ in.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -28,6 +33,10 @@ impl ServerBackend for Kind {
 
     fn program(&self) -> Ministack {
         Ministack::new()
+    }
+
+    fn server_count(&self) -> usize {
+        EMULATORS
     }
 
     fn own_program(&self) -> Option<Ministack> {
@@ -51,10 +60,8 @@ impl ServerBackend for Kind {
         anyqueue_sqs::server_rule(self.fifo, need.what())
     }
 
-    /// The emulator is one thread of Python, which looks at every queue with a waiting receive ten times a second. Of more cases at once
-    /// it falls behind by seconds, and leases end that the cases hold.
     fn parallelism(&self) -> usize {
-        4
+        CASES_OF_AN_EMULATOR
     }
 
     /// The emulator saves what it holds when it is told to stop, and at no other time. The service itself keeps it.
