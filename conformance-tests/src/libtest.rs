@@ -1,5 +1,6 @@
 //! The `main` of an adapter's test target: one test per case, with the arguments and output of `cargo test`.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,8 +43,11 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     let done: Arc<Mutex<Vec<CaseReport>>> = Arc::default();
     // The pattern is left to the arguments of `cargo test`, which match names in their own way.
     let in_scope = Options { pattern: None, ..options.clone() };
-    let trials = cases::all()
-        .filter(|case| case.is_selected(&in_scope))
+    let mut selected: Vec<_> = cases::all().filter(|case| case.is_selected(&in_scope)).collect();
+    // They begin in this order. A long case that begins among the last is waited for alone.
+    selected.sort_by_key(|case| Reverse(case.deadline));
+    let trials = selected
+        .into_iter()
         .map(|case| trial(case, harness.clone(), &options, runtime.handle().clone(), done.clone()))
         .collect();
     let start = Instant::now();
