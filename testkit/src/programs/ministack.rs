@@ -64,13 +64,20 @@ fn installed() -> Option<PathBuf> {
 
 /// Serves ministack there. When it stops, it waits for requests under way only as long as clients need to
 /// notice.
-fn uvicorn(program: &Path, place: &Place) -> Command {
+fn uvicorn(program: &Path, place: &Place, persistent: bool) -> Command {
     let mut command = place.command(program);
     let port = place.addr().port().to_string();
     command.args(["ministack.app:app", "--host", "127.0.0.1", "--port", &port]);
     // uvicorn's own date is late by up to a second; without it, ministack sets the correct one.
     command.arg("--no-date-header");
-    command.args(["--no-access-log", "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1"]);
+    // Nobody forwards requests to it: it need not look for where they come from.
+    command.args(["--no-proxy-headers", "--no-access-log", "--log-level", "warning"]);
+    command.args(["--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1"]);
+    if !persistent {
+        // At its start and end ministack loads and saves its contents, if they are to be kept. The rest is for
+        // other services than SQS.
+        command.args(["--lifespan", "off"]);
+    }
     command
 }
 
@@ -94,7 +101,7 @@ impl Program for Ministack {
 
     fn command(&self, place: &Place) -> Result<Command> {
         let mut command = match self.find()? {
-            Found::Installed(program) => uvicorn(&program, place),
+            Found::Installed(program) => uvicorn(&program, place, self.persistent),
             Found::Other(program) => place.command(program),
         };
         command
@@ -102,6 +109,9 @@ impl Program for Ministack {
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", place.addr().port().to_string())
             .env("SERVICES", "sqs")
+            // Otherwise it loads IoT at its start whatever is wanted, which is most of the work of a start.
+            .env("IOT_MTLS_ENABLED", "0")
+            .env("LOG_LEVEL", "WARNING")
             .env("STATE_DIR", place.dir().join("state"));
         if self.persistent {
             command.env("PERSIST_STATE", "1");
