@@ -11,8 +11,9 @@ use tokio::process::{Child, Command};
 
 /// No command of a test takes as long; one that does has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
-/// The pause between two looks at something that has no event to wait for.
-const LOOK: Duration = Duration::from_millis(20);
+/// The shortest and the longest pause between two looks at something that has no event to wait for.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The URL of a broker that the tests share, each with a prefix of its own: to start one takes four seconds of a
 /// core. `None` where there is none, which was said.
@@ -156,15 +157,30 @@ pub(crate) async fn ended(child: Child) -> Ran {
     }
 }
 
-/// Looks until there is something.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// Looks until there is something that stays. A look can be a command, and commands one after the other would take the processor from what is
+/// waited for: so each pause is three times as long as the look was, within bounds.
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    look_until(what, look, |took| (took * 3).clamp(PAUSE, LONGEST_PAUSE)).await
+}
+
+/// The same for what passes, or for a look that is a step to it: the pauses are short.
+pub(crate) async fn soon<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    look_until(what, look, |_| PAUSE).await
+}
+
+async fn look_until<T>(
+    what: &str,
+    mut look: impl AsyncFnMut() -> Option<T>,
+    pause: impl Fn(Duration) -> Duration,
+) -> T {
     let begin = Instant::now();
     loop {
+        let began = Instant::now();
         if let Some(found) = look().await {
             return found;
         }
         assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(pause(began.elapsed())).await;
     }
 }
 

@@ -117,11 +117,11 @@ async fn each_filter_and_limit_holds_for_what_is_put_back_and_for_what_is_delete
 /// So many dead letters.
 #[cfg(any(feature = "rabbitmq", feature = "redis"))]
 async fn many(bed: &Bed, count: u64) {
-    use crate::bed::{numbers, until};
+    use crate::bed::{numbers, soon};
     let lines = numbers(0..usize::try_from(count).unwrap());
     bed.run_with(&["push", "q", "--lines"], &lines).await.ended_with(0);
     let kill = ["pull", "q", "--max", "1000", "--wait", "1s", "--settle", "poisonous"];
-    until("all are dead", async || (bed.run(&kill).await.code == Some(4)).then_some(())).await;
+    soon("all are dead", async || (bed.run(&kill).await.code == Some(4)).then_some(())).await;
 }
 
 /// A redrive of several pages whose server dies after the first.
@@ -130,7 +130,7 @@ async fn many(bed: &Bed, count: u64) {
 async fn a_redrive_that_fails_tells_what_it_put_back() {
     use anyqueue_testkit::{Fault, Proxy, Redis, start_if_installed};
 
-    use crate::bed::{ended, until};
+    use crate::bed::{ended, soon};
 
     const LETTERS: u64 = 5000;
     let Some(server) = start_if_installed(Redis::new()).await.unwrap() else { return };
@@ -140,7 +140,7 @@ async fn a_redrive_that_fails_tells_what_it_put_back() {
     proxy.set(Fault::Delay(std::time::Duration::from_millis(300))).await.unwrap(); // time to see the first page
     let slow = format!("redis://{}/", proxy.addr());
     let redrive = bed.command(&["dead", "redrive", "q", "--json", "--url", &slow]).spawn().unwrap();
-    until("a page was put back", async || (bed.counts("q").await[0] > 0).then_some(())).await;
+    soon("a page was put back", async || (bed.counts("q").await[0] > 0).then_some(())).await;
     server.kill().await.unwrap();
     let failed = ended(redrive).await.ended_with(1);
     let account = failed.objects().remove(0);

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, ended, numbers, signal, until};
+use crate::bed::{Bed, Ran, ended, numbers, signal, soon, until};
 
 /// The account of a queue that a move wrote.
 fn account(ran: &Ran, dead: bool) -> Value {
@@ -119,7 +119,7 @@ async fn a_killed_move_is_resumed_and_nothing_is_lost_or_doubled() {
     let moving = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5"];
     for least in [200, 1000] {
         let mut child = bed.command(&moving).spawn().unwrap();
-        until("something was moved", async || (arrived(&bed) >= least).then_some(())).await;
+        soon("something was moved", async || (arrived(&bed) >= least).then_some(())).await;
         child.kill().await.unwrap();
         let left = bed.counts("q").await;
         assert!(left[0] + left[2] > 0, "it was killed in the middle: {left:?}");
@@ -213,7 +213,7 @@ async fn an_interrupted_move_gives_back_what_it_holds_and_says_so() {
     let command = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5", "--json"];
     let child = bed.command(&command).spawn().unwrap();
     // More than it takes to find out whether both are one place.
-    until("something was moved", async || (arrived(&bed) >= 50).then_some(())).await;
+    soon("something was moved", async || (arrived(&bed) >= 50).then_some(())).await;
     signal(&child, Signal::TERM);
     let ran = ended(child).await.ended_with(1);
     assert!(ran.err.contains("interrupted"), "{ran:?}");
@@ -379,7 +379,7 @@ async fn a_move_whose_target_dies_accounts_for_all_and_is_resumed() {
     };
     let moving =
         bed.command(&["move", "sqlite:jobs.db", &slow, "q", "--batch", "10", "--json"]).spawn().unwrap();
-    until("something was moved", async || (there().await > 0).then_some(())).await;
+    soon("something was moved", async || (there().await > 0).then_some(())).await;
     server.kill().await.unwrap();
     let failed = ended(moving).await.ended_with(1);
     server.restart().await.unwrap();
