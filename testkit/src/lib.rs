@@ -88,6 +88,7 @@
 //!
 //! Nothing. When a [`Server`] is dropped, or its process exits, crashes or is killed, a small shell process
 //! that waits at the other end of a pipe kills everything that belongs to the server and removes its data.
+//! The data folder that each new `PostgreSQL` is copied from is made once in a process, and goes with it.
 //!
 //! The servers run on Linux: their processes are found in `/proc`. If tests run as root, `PostgreSQL` and
 //! `PgBouncer`, which refuse to run as root, run under the account `postgres`.

@@ -41,13 +41,18 @@ impl Place {
             Some(name) if rustix::process::getuid().is_root() => Some(find(name).ok_or_else(missing)?),
             _ => None,
         };
-        if let Some(account) = account {
-            chown(&dir, Some(account.uid), Some(account.gid))
-                .doing(|| format!("give {} to the server's account", dir.display()))?;
-        }
         let ports = (0..ports).map(|_| Port::reserve());
         let ports = ports.collect::<std::io::Result<_>>().doing(|| "reserve a port".to_owned())?;
-        Ok(Self { dir, ports, account })
+        let place = Self { dir, ports, account };
+        place.give(&place.dir)?;
+        Ok(place)
+    }
+
+    /// Takes over another folder for the same account, without ports; the caller must arrange for its removal.
+    pub(crate) fn beside(&self, dir: PathBuf) -> Result<Self> {
+        let place = Self { dir, ports: Vec::new(), account: self.account };
+        place.give(&place.dir)?;
+        Ok(place)
     }
 
     /// The folder for everything that the server writes. It is removed with the server.
@@ -89,11 +94,15 @@ impl Place {
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.dir.join(name);
         fs::write(&path, text).doing(|| format!("write {}", path.display()))?;
-        if let Some(account) = self.account {
-            chown(&path, Some(account.uid), Some(account.gid))
-                .doing(|| format!("give {} to the server's account", path.display()))?;
-        }
+        self.give(&path)?;
         Ok(path)
+    }
+
+    /// Gives a file or folder to the server's account, if it has one of its own.
+    fn give(&self, path: &Path) -> Result<()> {
+        let Some(account) = self.account else { return Ok(()) };
+        chown(path, Some(account.uid), Some(account.gid))
+            .doing(|| format!("give {} to the server's account", path.display()))
     }
 
     /// The file with everything that the server writes to its standard output and error, in all its runs.

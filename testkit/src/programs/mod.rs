@@ -5,6 +5,7 @@ mod epmd;
 mod ministack;
 mod pgbouncer;
 mod postgres;
+mod postgres_data;
 mod rabbitmq;
 mod redis;
 mod sentinel;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use async_trait::async_trait;
 
-use super::wire;
+use super::{postgres_data, wire};
 use crate::certificates::Certificates;
 use crate::error::{Doing, Error, Result};
 use crate::place::Place;
@@ -115,16 +115,15 @@ impl Program for Postgres {
     }
 
     async fn prepare(&self, place: &Place) -> Result<()> {
-        let program = if self.primary.is_some() { "pg_basebackup" } else { "initdb" };
-        let mut command = place.command(self.find(program)?);
-        command.arg("-D").arg(place.dir().join("data")).args(["-U", "postgres", "--no-sync"]);
         if let Some(primary) = self.primary {
             let (host, port) = (primary.ip().to_string(), primary.port().to_string());
+            let mut command = place.command(self.find("pg_basebackup")?);
+            command.arg("-D").arg(place.dir().join("data")).args(["-U", "postgres", "--no-sync"]);
             command.args(["-h", &host, "-p", &port, "--write-recovery-conf", "--checkpoint=fast"]);
+            run_helper(command).await?;
         } else {
-            command.args(["-A", "trust", "-E", "UTF8", "--locale=C"]);
+            postgres_data::make(place, self.find("initdb")?).await?;
         }
-        run_helper(command).await?;
         if let Some((certificate, key)) = &self.tls {
             copy(place, certificate, CERTIFICATE)?;
             copy(place, key, KEY)?;

@@ -1,10 +1,11 @@
 //! What becomes of servers when the process that started them is gone.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use anyqueue_testkit::{Ministack, Program, Redis};
+use anyqueue_testkit::{Ministack, Postgres, Program, Redis};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -18,14 +19,16 @@ async fn holder(name: &str, program: impl Program) -> Option<(Child, SocketAddr,
     // Says so, and fails where it must, if there is none.
     anyqueue_testkit::start_if_installed(program).await.unwrap()?;
     let temporary = tempfile::tempdir().unwrap();
+    // Servers that refuse to run as root have their folders in it.
+    std::fs::set_permissions(temporary.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_anyqueue-testkit"));
     holder.arg(name).env("TMPDIR", temporary.path());
     holder.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut holder = holder.spawn().unwrap();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     let line = timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
-    let (_scheme, addr) = line.strip_prefix(&start).unwrap().split_once("://").unwrap();
-    let addr = addr.trim_end_matches('/').parse().unwrap();
+    let (_scheme, rest) = line.strip_prefix(&start).unwrap().split_once("://").unwrap();
+    let addr = rest.split('@').next_back().unwrap().split('/').next().unwrap().parse().unwrap();
     TcpStream::connect(addr).await.unwrap();
     Some((holder, addr, temporary))
 }
@@ -41,6 +44,16 @@ async fn a_killed_process_takes_its_servers_with_it() {
     holder.kill().await.unwrap();
     eventually(|| content(&folder).is_empty()).await;
     // Who is killed by somebody else than its parent is gone a moment later.
+    eventually(|| std::net::TcpStream::connect(addr).is_err()).await;
+}
+
+/// And the folder that the data of such servers is copied from.
+#[tokio::test]
+async fn a_killed_process_takes_the_model_of_its_servers_data_with_it() {
+    let Some((mut holder, addr, folder)) = holder("postgres", Postgres::new()).await else { return };
+    assert_eq!(content(&folder).len(), 2);
+    holder.kill().await.unwrap();
+    eventually(|| content(&folder).is_empty()).await;
     eventually(|| std::net::TcpStream::connect(addr).is_err()).await;
 }
 

@@ -58,6 +58,17 @@ async fn data_survives_stop_kill_and_restart_at_the_same_address() {
     assert!(ask(&mut client, "SELECT text FROM t").await.contains("before the kill"));
 }
 
+/// Their data is copied from one folder, which the first of them makes.
+#[tokio::test]
+async fn servers_that_start_at_once_share_nothing() {
+    let (one, other) = tokio::join!(start(), start());
+    let (Some(one), Some(other)) = (one, other) else { return };
+    ask(&mut login(one.addr()).await, "CREATE TABLE of_one ()").await;
+    let asked = "SELECT 'there=' || (to_regclass('of_one') IS NOT NULL)::text";
+    assert!(ask(&mut login(one.addr()).await, asked).await.contains("there=true"));
+    assert!(ask(&mut login(other.addr()).await, asked).await.contains("there=false"));
+}
+
 /// Each connection has a process of its own, outside of the server's process group.
 #[tokio::test]
 async fn a_freeze_reaches_the_processes_of_connections() {
