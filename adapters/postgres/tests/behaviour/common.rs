@@ -12,6 +12,8 @@ use anyqueue_testkit::{Postgres, Provided, provide};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::sync::OnceCell;
 
+use crate::model;
+
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
@@ -21,15 +23,33 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// A server that the tests share, and a schema on it that no other test uses.
 pub(crate) struct Bed {
     server: &'static Provided,
+    /// Of the database that the schema is in.
     url: String,
     pub(crate) schema: String,
 }
 
+/// The server, with the model on it if it is the tests' own.
+async fn start() -> anyqueue_testkit::Result<Provided> {
+    let server = provide(Postgres::new().setting("max_connections", "500")).await?;
+    if let Some(private) = server.server() {
+        model::make(private.url()).await;
+    }
+    Ok(server)
+}
+
 impl Bed {
-    /// `None` where there is no server, which was said.
+    /// With the schema, if the server is the tests' own, in a database of the test's own. `None` where there is no server, which was said.
     pub(crate) async fn find() -> Option<Self> {
-        let program = Postgres::new().setting("max_connections", "500");
-        let server = SERVER.get_or_try_init(|| provide(program)).await.unwrap();
+        let mut bed = Self::empty().await?;
+        if bed.is_private() {
+            bed.url = model::copy(&bed.url, &bed.schema).await;
+        }
+        Some(bed)
+    }
+
+    /// In the database of all, and without the schema: for a test of how that is made, or that makes another one.
+    pub(crate) async fn empty() -> Option<Self> {
+        let server = SERVER.get_or_try_init(start).await.unwrap();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let schema = format!("aq_test_{}_{number}", std::process::id());
         Some(Self { server, url: server.url()?.to_owned(), schema })

@@ -218,7 +218,7 @@ async fn calls_at_their_limits_are_kept_byte_for_byte_and_versions_bit_for_bit()
 
 #[tokio::test]
 async fn a_schema_of_the_release_before_control_entries_is_upgraded() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     make_old(&mut bed.connect().await, &bed.schema, 4).await;
     let closed = PostgresQueue::builder(&bed.url()).unwrap().create(false).open().await.unwrap_err();
     assert_eq!(closed.kind(), ErrorKind::Incompatible, "{closed}");

@@ -48,7 +48,7 @@ async fn a_member_of_a_group_pushed_in_a_transaction_of_any_level_is_delivered()
 
 #[tokio::test]
 async fn a_databases_own_level_does_not_reach_the_handles_transactions() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     for level in LEVELS {
         let role = format!("{}_{}", bed.schema, level.to_lowercase().replace(' ', "_"));
         bed.run(format!(

@@ -279,7 +279,7 @@ async fn a_cancellation_stores_the_end_of_what_it_removes_in_its_statement() {
 
 #[tokio::test]
 async fn a_schema_of_the_release_before_gets_the_tables_and_keeps_its_messages() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let (mut conn, schema, p) = (bed.connect().await, &bed.schema, part("p"));
     make_old(&mut conn, schema, 3).await;
     push_old(&mut conn, schema, &MessageData::new("old")).await;

@@ -14,7 +14,7 @@ async fn one_process_opens_a_schema_and_pushes() {
     let url = if let Ok(url) = std::env::var(CHILD_URL) {
         url
     } else {
-        let Some(bed) = Bed::find().await else { return };
+        let Some(bed) = Bed::empty().await else { return };
         bed.url()
     };
     let queue = PostgresQueue::open(&url).await.unwrap();
@@ -24,7 +24,7 @@ async fn one_process_opens_a_schema_and_pushes() {
 
 #[tokio::test]
 async fn twenty_processes_at_once_make_one_schema() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let start = || {
         let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "opening::one_process_opens_a_schema_and_pushes"]).env(CHILD_URL, bed.url());
@@ -40,7 +40,7 @@ async fn twenty_processes_at_once_make_one_schema() {
 
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_left_alone() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     push(&queue, &p, &["kept"]).await;
     bed.run(format!(
@@ -58,7 +58,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn without_create_a_missing_schema_is_said_and_not_made() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let error = PostgresQueue::builder(&bed.url()).unwrap().create(false).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     assert!(error.message().contains(&bed.schema), "{error}");
@@ -68,7 +68,7 @@ async fn without_create_a_missing_schema_is_said_and_not_made() {
 
 #[tokio::test]
 async fn a_role_without_rights_learns_which_are_missing() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let (schema, role) = (bed.schema.clone(), format!("{}_role", bed.schema));
     bed.run(format!("CREATE ROLE {role} LOGIN PASSWORD 'secret-word'")).await;
     let url = bed.url().replace("//postgres@", &format!("//{role}:secret-word@"));
@@ -91,7 +91,7 @@ async fn a_role_without_rights_learns_which_are_missing() {
 
 #[tokio::test]
 async fn check_tells_each_right_that_a_role_is_missing() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let (schema, role) = (bed.schema.clone(), format!("{}_role", bed.schema));
     let owner = bed.open().await;
     bed.run(format!(
@@ -124,7 +124,7 @@ async fn check_tells_each_right_that_a_role_is_missing() {
 
 #[tokio::test]
 async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let (server, _) = bed.server_url().rsplit_once('/').unwrap();
     let wrong = format!("{server}/no_such_database").replace("//postgres@", "//postgres:secret-word@");
     let error = PostgresQueue::open(&wrong).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
 
 #[tokio::test]
 async fn a_read_only_server_is_named_as_such() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     bed.open().await;
     // Every transaction of this role is as on a replica.
     let role = format!("{}_reader", bed.schema);
@@ -159,7 +159,7 @@ async fn a_read_only_server_is_named_as_such() {
 
 #[tokio::test]
 async fn a_dropped_schema_is_gone_and_can_be_made_again() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let queue = bed.open().await;
     push(&queue, &part("p"), &["gone with it"]).await;
     queue.drop_schema().await.unwrap();

@@ -73,7 +73,7 @@ async fn a_server_that_becomes_read_only_loses_nothing_and_is_used_again_when_it
 
 #[tokio::test]
 async fn a_full_disk_is_told_and_what_was_acknowledged_stays() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let Some(disk) = SmallDisk::mount(&bed) else { return };
     let (role, space) = (format!("{}_role", bed.schema), format!("{}_space", bed.schema));
     bed.run(format!("CREATE TABLESPACE {space} LOCATION '{}'", disk.path().display())).await;
@@ -154,7 +154,7 @@ impl Drop for SmallDisk {
 
 #[tokio::test]
 async fn a_role_that_may_not_create_a_schema_learns_so() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let role = format!("{}_role", bed.schema);
     bed.run(format!("CREATE ROLE {role} LOGIN")).await;
     let error = PostgresQueue::open(&bed.url_of(&role)).await.unwrap_err();

@@ -12,7 +12,7 @@ use crate::successors::drain;
 
 #[tokio::test]
 async fn a_schema_of_an_older_release_is_upgraded_with_its_messages() {
-    let Some(bed) = Bed::find().await else { return };
+    let Some(bed) = Bed::empty().await else { return };
     let (mut conn, schema, p) = (bed.connect().await, &bed.schema, part("p"));
     make_old(&mut conn, schema, 2).await;
     let delayed = MessageData::new("delayed").with_delay(DAY);
