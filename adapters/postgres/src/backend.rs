@@ -5,14 +5,14 @@ use std::sync::Arc;
 use anyqueue::Operation;
 use anyqueue::adapter::{Backend, Namespace, Storage};
 
-use crate::config::{OPTIONS, PostgresBuilder};
+use crate::config::{OPTIONS, PostgresBuilder, SCHEMES};
 use crate::error::NAME;
 
 /// This backend for an [`anyqueue::Registry`]: `postgres://user@host/database?schema=jobs`.
 pub fn backend() -> Backend {
     Backend {
         name: NAME,
-        schemes: &["postgres", "postgresql"],
+        schemes: SCHEMES,
         options: OPTIONS,
         namespace: Namespace::Option("schema"),
         open: |url| {

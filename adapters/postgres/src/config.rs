@@ -189,16 +189,19 @@ impl PostgresBuilder {
 
 /// The options that sqlx reads from the URL. Those of this backend are removed, since sqlx would log unknown ones.
 fn connect_options(url: &StorageUrl) -> Result<PgConnectOptions> {
+    let unusable =
+        || ERRORS.invalid("this is not a valid postgres URL: write postgres://user@host:5432/database");
+    // sqlx would take the address of any other server for its own.
+    if !SCHEMES.contains(&url.scheme()) {
+        return Err(unusable());
+    }
     let mut plain = url.url().clone();
     plain
         .query_pairs_mut()
         .clear()
         .extend_pairs(url.url().query_pairs().filter(|(key, _)| PASSED_ON.contains(&&**key)));
     // The error of sqlx is dropped: it may quote parts of the URL.
-    let options = PgConnectOptions::from_str(plain.as_str());
-    let options = options.map_err(|_| {
-        ERRORS.invalid("this is not a valid postgres URL: write postgres://user@host:5432/database")
-    })?;
+    let options = PgConnectOptions::from_str(plain.as_str()).map_err(|_| unusable())?;
     Ok(if options.get_application_name().is_none() { options.application_name("anyqueue") } else { options })
 }
 
@@ -230,6 +233,9 @@ impl std::fmt::Debug for PostgresBuilder {
         f.debug_struct("PostgresBuilder").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
+
+/// What a URL begins with.
+pub(crate) const SCHEMES: &[&str] = &["postgres", "postgresql"];
 
 /// URL parameters that sqlx reads.
 const PASSED_ON: [&str; 6] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "host"];

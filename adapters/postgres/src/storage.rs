@@ -88,7 +88,8 @@ impl PostgresQueue {
     /// Options for connecting by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
+    /// `InvalidInput` for an invalid URL, or one of another backend. The error does not show it, since it may
+    /// contain a password.
     pub fn builder(url: &str) -> Result<PostgresBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         PostgresBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)

@@ -111,6 +111,18 @@ mod tests {
     }
 
     #[test]
+    fn another_scheme_is_refused_and_the_error_says_what_to_write() {
+        for url in
+            ["redis://user:secret@localhost", "http://user:secret@localhost:15672", "amqpss://localhost"]
+        {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.kind(), anyqueue::ErrorKind::InvalidInput, "{url}");
+            assert!(error.message().contains("write amqp://"), "{url}: {error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[test]
     fn what_is_out_of_bounds_is_refused_and_no_password_is_shown() {
         for query in [
             "prefix=a:b",

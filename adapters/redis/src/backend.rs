@@ -7,10 +7,7 @@ use anyqueue::adapter::{Backend, Namespace, Storage};
 
 use crate::config::RedisBuilder;
 use crate::error::NAME;
-use crate::url::OPTIONS;
-
-const SCHEMES: &[&str] =
-    &["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
+use crate::url::{OPTIONS, SCHEMES};
 
 /// This backend for an [`anyqueue::Registry`]: `redis://user@host/0?prefix=jobs`, or `rediss://` with TLS,
 /// both also with `-cluster` or `-sentinel`.

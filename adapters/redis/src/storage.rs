@@ -101,7 +101,8 @@ impl RedisQueue {
     /// Options for connecting by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
+    /// `InvalidInput` for an invalid URL, or one of another backend. The error does not show it, since it may
+    /// contain a password.
     pub fn builder(url: &str) -> Result<RedisBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         RedisBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)

@@ -11,6 +11,9 @@ const SENTINEL_PORT: u16 = 26379;
 
 impl RedisBuilder {
     pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
+        if !SCHEMES.contains(&url.scheme()) {
+            return Err(unusable());
+        }
         let (scheme, topology) = match url.scheme().split_once('-') {
             None => (url.scheme(), Topology::Server),
             Some((scheme, "cluster")) => (scheme, Topology::Cluster),
@@ -73,6 +76,10 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
     UrlOption { name, default, help }
 }
 
+/// What a URL begins with.
+pub(crate) const SCHEMES: &[&str] =
+    &["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
+
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
@@ -105,6 +112,19 @@ mod tests {
         assert_eq!(sentinel.topology, Topology::Sentinel("m".to_owned()));
         assert_eq!(sentinel.target(), "redis master \"m\" of the sentinel at a:26379");
         assert_eq!(parse("redis://a/").unwrap().0.topology, Topology::Server);
+    }
+
+    #[test]
+    fn another_scheme_is_refused_and_the_error_says_what_to_write() {
+        for text in ["amqp://u:secret@a/", "redis-ring://a/?master=m", "valkey://a/", "redis+unix:///a"] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.kind(), anyqueue::ErrorKind::InvalidInput, "{text}");
+            assert!(error.message().contains("write redis://"), "{text}: {error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+        for scheme in SCHEMES.iter().filter(|scheme| !scheme.ends_with("-sentinel")) {
+            assert!(parse(&format!("{scheme}://a/")).is_ok(), "{scheme}");
+        }
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use anyqueue::Operation;
 use anyqueue::adapter::{Backend, Namespace, Storage};
 
-use crate::config::{OPTIONS, SqsBuilder};
+use crate::config::{OPTIONS, SCHEMES, SqsBuilder};
 use crate::error::NAME;
 
 /// This backend for an [`anyqueue::Registry`]: `sqs://eu-central-1/jobs?levels=3`.
 pub fn backend() -> Backend {
     Backend {
         name: NAME,
-        schemes: &["sqs"],
+        schemes: SCHEMES,
         options: OPTIONS,
         namespace: Namespace::Path,
         open: |url| {

@@ -188,6 +188,12 @@ impl SqsBuilder {
     }
 
     pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
+        // The host of any other address would be taken for a region.
+        if !SCHEMES.contains(&url.scheme()) {
+            return Err(ERRORS.invalid(
+                "this is not a valid sqs URL: write sqs://region/prefix, as in sqs://eu-central-1/jobs",
+            ));
+        }
         let parsed = url.url();
         let fifo = url.option("fifo")?.unwrap_or(false);
         let mut config = Self::new(parsed.host_str().unwrap_or_default()).fifo(fifo).0;
@@ -236,6 +242,9 @@ impl std::fmt::Debug for SqsBuilder {
 const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
     UrlOption { name, default, help }
 }
+
+/// What a URL begins with.
+pub(crate) const SCHEMES: &[&str] = &["sqs"];
 
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[

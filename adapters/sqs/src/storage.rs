@@ -55,7 +55,8 @@ impl SqsQueue {
     /// Options for opening queues by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a secret.
+    /// `InvalidInput` for an invalid URL, or one of another backend. The error does not show it, since it may
+    /// contain a secret.
     pub fn builder(url: &str) -> Result<SqsBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         SqsBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)

@@ -140,6 +140,17 @@ async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
 }
 
 #[tokio::test]
+async fn another_scheme_is_refused_and_the_error_says_what_to_write() {
+    for url in ["mysql://user:secret-word@host/x", "sqlite:jobs.db", "postgres+ssl://host/x"] {
+        let error = PostgresQueue::open(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+        assert!(error.message().contains("write postgres://"), "{url}: {error}");
+        assert!(!format!("{error:?}").contains("secret-word"), "{error:?}");
+    }
+    assert!(PostgresQueue::builder("postgresql://host/x").is_ok());
+}
+
+#[tokio::test]
 async fn a_read_only_server_is_named_as_such() {
     let Some(bed) = Bed::empty().await else { return };
     bed.open().await;

@@ -163,6 +163,8 @@ async fn an_endpoint_where_nobody_is_is_an_error_in_bounded_time() {
 async fn urls_and_options_that_cannot_be_used_say_what_is_allowed() {
     for (url, allowed) in [
         ("sqs:///jobs", "sqs://eu-central-1/jobs"),
+        ("https://sqs.eu-central-1.amazonaws.com/jobs", "write sqs://region/prefix"),
+        ("redis://localhost/jobs", "write sqs://region/prefix"),
         ("sqs://r/a.b", "A-Z a-z 0-9 _ -"),
         ("sqs://r/p?levels=11", "1 to 10"),
         ("sqs://r/p?message_bytes=1", "message_bytes must be from"),
