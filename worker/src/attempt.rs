@@ -49,7 +49,7 @@ pub fn failed_attempt(
     };
     let Some(delay) = delay else {
         let permanent = if error.class() == ErrorClass::Permanent { " permanently" } else { "" };
-        let reason = format!("{}{permanent} in attempt {attempt}: {}", kind.as_str(), error);
+        let reason = format!("{kind}{permanent} in attempt {attempt}: {error}");
         return (QueueMessageStatus::poisonous(reason), attempt);
     };
     let delay = capabilities.postpone_delay.map_or(delay, |declared| delay.min(declared.max));

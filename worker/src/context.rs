@@ -36,7 +36,7 @@ pub const MAX_PROGRESS_BYTES: usize = 1024;
 ///     for page in 0..pages {
 ///         tokio::select! {
 ///             () = tokio::time::sleep(Duration::from_millis(10)) => println!("page {page} of task {}", task.id()),
-///             reason = task.cancelled() => return Err(TaskError::retry(format!("stopped: {}", reason.as_str()))),
+///             reason = task.cancelled() => return Err(TaskError::retry(format!("stopped: {reason}"))),
 ///         }
 ///     }
 ///     Ok(())

@@ -1,5 +1,6 @@
 //! Tasks as messages: the kind, the attempts and the errors travel in headers.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use anyqueue::{Error, Headers, MessageData, Result};
@@ -80,6 +81,12 @@ impl FailureKind {
             Self::TimedOut => "timed_out",
             Self::Panicked => "panicked",
         }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

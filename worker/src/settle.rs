@@ -159,7 +159,7 @@ fn why_not_again(wanted: &QueueMessageStatus, error: &Error) -> String {
     };
     let attempt = last.map_or_else(
         || "no worker could run it".to_owned(),
-        |last| format!("{} in attempt {}: {}", last.kind.as_str(), last.attempt, last.error),
+        |last| format!("{} in attempt {}: {}", last.kind, last.attempt, last.error),
     );
     format!("{attempt}; not retried, because its attempts cannot be stored with it: {error}")
 }

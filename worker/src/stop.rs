@@ -1,5 +1,6 @@
 //! The request that a handler stop, and its reason.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -38,6 +39,12 @@ impl CancelReason {
             Self::Shutdown => "shutdown",
             Self::PermitLost => "permit_lost",
         }
+    }
+}
+
+impl fmt::Display for CancelReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

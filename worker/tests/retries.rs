@@ -132,7 +132,7 @@ async fn a_time_out_can_be_tried_again_and_a_message_may_have_its_own_limit() {
                 return Ok(());
             }
             assert_eq!(task.remaining(), Some(secs(10)));
-            Err(TaskError::retry(format!("stopped by {}", task.cancelled().await.as_str())))
+            Err(TaskError::retry(format!("stopped by {}", task.cancelled().await)))
         },
     );
     harness.push_message("p", task("k", &1).unwrap().with_max_duration(secs(10))).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_panic_after_the_time_out_is_a_time_out() {
     let harness = harness(
         exact(),
         |worker| worker.timeout(secs(10)),
-        |task| async move { panic!("stopped by {}", task.cancelled().await.as_str()) },
+        |task| async move { panic!("stopped by {}", task.cancelled().await) },
     );
     harness.push("p", "k", &1).await.unwrap();
     let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(11)));
@@ -160,7 +160,7 @@ async fn a_time_out_that_the_handler_calls_permanent_is_not_retried() {
     let harness = harness(
         exact(),
         |worker| worker.retry_timeouts(true).timeout(secs(10)),
-        |task| async move { Err(TaskError::permanent(task.cancelled().await.as_str())) },
+        |task| async move { Err(TaskError::permanent(task.cancelled().await)) },
     );
     harness.push("p", "k", &1).await.unwrap();
     let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(11)));

@@ -173,7 +173,7 @@ impl Show {
             fact(&format!("header {name}"), value.clone());
         }
         for failure in anyqueue_worker::history(letter.message.headers()) {
-            let how = format!("{} at {}: {}", failure.kind.as_str(), failure.at, failure.error);
+            let how = format!("{} at {}: {}", failure.kind, failure.at, failure.error);
             fact(&format!("attempt {}", failure.attempt), how);
         }
         fact("bytes", letter.message.payload().len().to_string());

@@ -1,5 +1,6 @@
 //! A schedule as its entry in the control store describes it.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use anyqueue::control::{Entry, Key};
@@ -43,6 +44,12 @@ impl RunOutcome {
             Self::Paused => "paused",
             Self::Refused => "refused",
         }
+    }
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a worker reports about itself.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use anyqueue::control::{Entry, MAX_CONTROL_VALUE_BYTES};
@@ -40,6 +41,12 @@ impl WorkerState {
             Self::Quiet => "quiet",
             Self::Draining => "draining",
         }
+    }
+}
+
+impl fmt::Display for WorkerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

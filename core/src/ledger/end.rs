@@ -1,5 +1,6 @@
 //! How a task ended.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +66,12 @@ impl EndState {
                 format!("a task ended in state number {code}, which this release does not know: upgrade");
             Error::new(ErrorKind::Incompatible, text)
         })
+    }
+}
+
+impl fmt::Display for EndState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

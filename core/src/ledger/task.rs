@@ -1,5 +1,6 @@
 //! A task in any state, as the ledger shows it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -72,6 +73,12 @@ impl TaskState {
             Self::TimedOut => Some(EndState::TimedOut),
             Self::Cancelled => Some(EndState::Cancelled),
         }
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

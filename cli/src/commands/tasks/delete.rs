@@ -37,7 +37,7 @@ pub(crate) struct Delete {
 impl Delete {
     pub(super) async fn run(self, queue: &Queue, output: Output) -> Result {
         if let Some(state) = self.filter.live_state() {
-            let text = format!("only ends are deleted, and what is {} has not ended", state.as_str());
+            let text = format!("only ends are deleted, and what is {state} has not ended");
             return Err(Failure::Usage(text));
         }
         if !self.yes {

@@ -97,7 +97,7 @@ fn errors(task: &Task) -> Vec<(String, String)> {
         return vec![("errors".to_owned(), errors.to_owned())];
     };
     let told = |attempt: Attempt| {
-        let how = format!("{} at {}: {}", attempt.kind.as_str(), attempt.at, attempt.error);
+        let how = format!("{} at {}: {}", attempt.kind, attempt.at, attempt.error);
         (format!("error {}", attempt.attempt), how)
     };
     attempts.into_iter().map(told).collect()

@@ -46,7 +46,7 @@ impl Wait {
         if has_succeeded || !self.raw {
             print(&task, self.raw, output)?;
         } else {
-            output.note(&format!("{} is {}", task.id, task.state.as_str()));
+            output.note(&format!("{} is {}", task.id, task.state));
         }
         match task.state {
             TaskState::Succeeded => Ok(()),

@@ -41,7 +41,7 @@ async fn write_report(report: Report, task: TaskContext) -> TaskResult {
     for page in 1..=3 {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
-            reason = task.cancelled() => return Err(TaskError::retry(format!("stopped at page {page}: {}", reason.as_str()))),
+            reason = task.cancelled() => return Err(TaskError::retry(format!("stopped at page {page}: {reason}"))),
         }
     }
     println!("report of month {} written", report.month);
