@@ -58,6 +58,19 @@ pub struct UrlOption {
     pub help: &'static str,
 }
 
+impl UrlOption {
+    /// Describes an option, for the list of a [`Backend`].
+    ///
+    /// ```
+    /// use anyqueue::adapter::UrlOption;
+    /// const OPTIONS: &[UrlOption] = &[UrlOption::new("call_timeout", "10s", "how long one call may take")];
+    /// ```
+    #[must_use]
+    pub const fn new(name: &'static str, default: &'static str, help: &'static str) -> Self {
+        Self { name, default, help }
+    }
+}
+
 /// The backends that a program can open.
 ///
 /// ```

@@ -103,23 +103,23 @@ impl Default for MemoryConfig {
 
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES, MAX_ENDED];
-const MAX_ENDED: UrlOption = UrlOption {
-    name: "max_ended",
-    default: "1000000",
-    help: "ends of tasks the store keeps, over all partitions; beyond that, the one that would lapse first goes",
-};
-const MAX_MESSAGES: UrlOption = UrlOption {
-    name: "max_messages",
-    default: "10000000",
-    help: "messages the store holds, over all partitions; a push beyond is refused as full",
-};
-const MAX_BYTES: UrlOption = UrlOption {
-    name: "max_bytes",
-    default: "4294967296",
-    help: "bytes the store holds, over all partitions; a push beyond is refused as full",
-};
-const MAX_MESSAGE_BYTES: UrlOption = UrlOption {
-    name: "max_message_bytes",
-    default: "16777216",
-    help: "bytes of one message; a larger one is refused as too large",
-};
+const MAX_ENDED: UrlOption = UrlOption::new(
+    "max_ended",
+    "1000000",
+    "ends of tasks the store keeps, over all partitions; beyond that, the one that would lapse first goes",
+);
+const MAX_MESSAGES: UrlOption = UrlOption::new(
+    "max_messages",
+    "10000000",
+    "messages the store holds, over all partitions; a push beyond is refused as full",
+);
+const MAX_BYTES: UrlOption = UrlOption::new(
+    "max_bytes",
+    "4294967296",
+    "bytes the store holds, over all partitions; a push beyond is refused as full",
+);
+const MAX_MESSAGE_BYTES: UrlOption = UrlOption::new(
+    "max_message_bytes",
+    "16777216",
+    "bytes of one message; a larger one is refused as too large",
+);

@@ -240,37 +240,37 @@ pub(crate) const SCHEMES: &[&str] = &["postgres", "postgresql"];
 /// URL parameters that sqlx reads.
 const PASSED_ON: [&str; 6] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "host"];
 
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}
-
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
-    option("schema", "anyqueue", "the schema that holds the queue, up to 40 of a-z 0-9 _"),
-    option("create", "true", "whether to create or upgrade the schema where needed"),
-    option(
+    UrlOption::new("schema", "anyqueue", "the schema that holds the queue, up to 40 of a-z 0-9 _"),
+    UrlOption::new("create", "true", "whether to create or upgrade the schema where needed"),
+    UrlOption::new(
         "notify",
         "true",
         "whether to send and receive notifications; false behind PgBouncer in transaction mode",
     ),
-    option("prepared", "true", "whether to keep prepared statements; false behind a proxy that cannot"),
-    option(
+    UrlOption::new(
+        "prepared",
+        "true",
+        "whether to keep prepared statements; false behind a proxy that cannot",
+    ),
+    UrlOption::new(
         "poll_interval",
         "450ms",
         "how often waiting pulls look by themselves, 1ms to 60s; 25ms without notify",
     ),
-    option(
+    UrlOption::new(
         "max_connections",
         "8",
         "the most connections, besides one that listens and one that ends calls given up",
     ),
-    option("connect_timeout", "5s", "how long making a connection may take"),
-    option("call_timeout", "30s", "how long the server may take to answer one call"),
-    option("message_bytes", "16777216", "largest encoded message in bytes"),
-    option("sslmode", "prefer", "disable, allow, prefer, require, verify-ca or verify-full"),
-    option("sslrootcert", "the system's", "file with the certificates of the authorities to trust"),
-    option("sslcert", "none", "file with the client's certificate"),
-    option("sslkey", "none", "file with the client's key"),
-    option("application_name", "anyqueue", "the name that the server shows for the connections"),
-    option("host", "of the URL", "the directory of a Unix socket, or a host"),
+    UrlOption::new("connect_timeout", "5s", "how long making a connection may take"),
+    UrlOption::new("call_timeout", "30s", "how long the server may take to answer one call"),
+    UrlOption::new("message_bytes", "16777216", "largest encoded message in bytes"),
+    UrlOption::new("sslmode", "prefer", "disable, allow, prefer, require, verify-ca or verify-full"),
+    UrlOption::new("sslrootcert", "the system's", "file with the certificates of the authorities to trust"),
+    UrlOption::new("sslcert", "none", "file with the client's certificate"),
+    UrlOption::new("sslkey", "none", "file with the client's key"),
+    UrlOption::new("application_name", "anyqueue", "the name that the server shows for the connections"),
+    UrlOption::new("host", "of the URL", "the directory of a Unix socket, or a host"),
 ];

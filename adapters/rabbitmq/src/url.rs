@@ -57,31 +57,31 @@ fn node(text: &str) -> Result<(String, u16)> {
         .ok_or_else(|| ERRORS.invalid("nodes must be hosts and ports, as in nodes=one:5672,two:5672"))
 }
 
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}
-
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
-    option("nodes", "none", "further nodes of the cluster: host:port,host:port"),
-    option("prefix", "anyqueue", "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -"),
-    option("queue_type", "quorum", "quorum or classic"),
-    option("prefetch", "0", "messages of each level held ready for pulls to come; 0: none"),
-    option(
+    UrlOption::new("nodes", "none", "further nodes of the cluster: host:port,host:port"),
+    UrlOption::new(
+        "prefix",
+        "anyqueue",
+        "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -",
+    ),
+    UrlOption::new("queue_type", "quorum", "quorum or classic"),
+    UrlOption::new("prefetch", "0", "messages of each level held ready for pulls to come; 0: none"),
+    UrlOption::new(
         "queue_age",
         "2s",
         "how old a quorum queue must be before a push to it returns; 0s: trust it at once",
     ),
-    option("connect_timeout", "5s", "how long making a connection may take"),
-    option("call_timeout", "10s", "how long the server may take to answer"),
-    option("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),
-    option(
+    UrlOption::new("connect_timeout", "5s", "how long making a connection may take"),
+    UrlOption::new("call_timeout", "10s", "how long the server may take to answer"),
+    UrlOption::new("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),
+    UrlOption::new(
         "consumer_timeout",
         "30m",
         "the server's consumer_timeout: how long a delivery can be held; at least 1m",
     ),
-    option("message_bytes", "8388608", "largest encoded message in bytes"),
-    option("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
+    UrlOption::new("message_bytes", "8388608", "largest encoded message in bytes"),
+    UrlOption::new("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
 ];
 
 #[cfg(test)]

@@ -72,26 +72,22 @@ fn node(text: &str) -> Result<(String, u16)> {
         .ok_or_else(|| ERRORS.invalid("nodes must be hosts and ports, as in nodes=one:6379,two:6379"))
 }
 
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}
-
 /// What a URL begins with.
 pub(crate) const SCHEMES: &[&str] =
     &["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
 
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
-    option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
-    option("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),
-    option("master", "none", "the name that the sentinels know the master by"),
-    option("ca_file", "none", "file with the certificates of the authorities to trust"),
-    option("cert_file", "none", "file with the certificate to show to the servers"),
-    option("key_file", "none", "file with its private key"),
-    option("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),
-    option("connect_timeout", "5s", "how long making a connection may take"),
-    option("call_timeout", "10s", "how long the server may take to answer one call"),
-    option("message_bytes", "16777216", "largest encoded message in bytes"),
+    UrlOption::new("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
+    UrlOption::new("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),
+    UrlOption::new("master", "none", "the name that the sentinels know the master by"),
+    UrlOption::new("ca_file", "none", "file with the certificates of the authorities to trust"),
+    UrlOption::new("cert_file", "none", "file with the certificate to show to the servers"),
+    UrlOption::new("key_file", "none", "file with its private key"),
+    UrlOption::new("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),
+    UrlOption::new("connect_timeout", "5s", "how long making a connection may take"),
+    UrlOption::new("call_timeout", "10s", "how long the server may take to answer one call"),
+    UrlOption::new("message_bytes", "16777216", "largest encoded message in bytes"),
 ];
 
 #[cfg(test)]

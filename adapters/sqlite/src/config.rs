@@ -192,18 +192,22 @@ fn is_url(path: &Path) -> bool {
 
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
-    option(
+    UrlOption::new(
         "synchronous",
         "full",
         "full: acknowledged work survives power loss; normal: only process crashes",
     ),
-    option("busy_timeout", "5s", "how long to wait for another process's write lock"),
-    option("poll_interval", "8ms", "how often a waiting pull looks for other processes' work, 1ms to 1s"),
-    option("create", "true", "whether to create the file and its tables where missing"),
-    option("max_bytes", "none", "largest size of the database file in bytes; beyond it pushes return Full"),
-    option("message_bytes", "16777216", "largest encoded message in bytes"),
+    UrlOption::new("busy_timeout", "5s", "how long to wait for another process's write lock"),
+    UrlOption::new(
+        "poll_interval",
+        "8ms",
+        "how often a waiting pull looks for other processes' work, 1ms to 1s",
+    ),
+    UrlOption::new("create", "true", "whether to create the file and its tables where missing"),
+    UrlOption::new(
+        "max_bytes",
+        "none",
+        "largest size of the database file in bytes; beyond it pushes return Full",
+    ),
+    UrlOption::new("message_bytes", "16777216", "largest encoded message in bytes"),
 ];
-
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}

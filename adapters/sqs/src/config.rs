@@ -239,25 +239,25 @@ impl std::fmt::Debug for SqsBuilder {
     }
 }
 
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}
-
 /// What a URL begins with.
 pub(crate) const SCHEMES: &[&str] = &["sqs"];
 
 /// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
-    option("endpoint", "the region's", "where the service is, for emulators"),
-    option("levels", "10", "priority levels, each a queue of its own, 1 to 10"),
-    option("fifo", "false", "whether these are FIFO queues, which have groups and one level"),
-    option("create", "true", "whether missing queues are made"),
-    option("message_bytes", "1048576", "largest body of a message in bytes"),
-    option(
+    UrlOption::new("endpoint", "the region's", "where the service is, for emulators"),
+    UrlOption::new("levels", "10", "priority levels, each a queue of its own, 1 to 10"),
+    UrlOption::new("fifo", "false", "whether these are FIFO queues, which have groups and one level"),
+    UrlOption::new("create", "true", "whether missing queues are made"),
+    UrlOption::new("message_bytes", "1048576", "largest body of a message in bytes"),
+    UrlOption::new(
         "linger",
         "10ms",
         "how long single pushes and settlements wait for others to share a request with",
     ),
-    option("connect_timeout", "5s", "how long making a connection may take"),
-    option("call_timeout", "10s", "how long the server may take to answer one request, beyond a wait"),
+    UrlOption::new("connect_timeout", "5s", "how long making a connection may take"),
+    UrlOption::new(
+        "call_timeout",
+        "10s",
+        "how long the server may take to answer one request, beyond a wait",
+    ),
 ];
