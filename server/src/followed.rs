@@ -90,7 +90,7 @@ impl Drop for Followed {
 
 #[cfg(test)]
 mod tests {
-    use anyqueue::Queue;
+    use anyqueue::{Page, Queue};
     use anyqueue_control::audit::Audit;
     use anyqueue_memory::MemoryQueue;
     use axum::response::IntoResponse as _;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     async fn status(audit: &Audit) -> Option<(u16, usize)> {
-        let outcome = audit.list(None, 1).await.unwrap().entries.remove(0).outcome?;
+        let outcome = audit.list(Page::of(1)).await.unwrap().entries.remove(0).outcome?;
         Some((outcome.status, outcome.details.len()))
     }
 

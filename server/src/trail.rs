@@ -136,7 +136,7 @@ impl Drop for Entered {
 
 #[cfg(test)]
 mod tests {
-    use anyqueue::Queue;
+    use anyqueue::{Page, Queue};
     use anyqueue_memory::MemoryQueue;
 
     use super::*;
@@ -150,7 +150,7 @@ mod tests {
     async fn outcome(audit: &Audit) -> (u16, Vec<String>) {
         let ended = async {
             loop {
-                let entry = audit.list(None, 1).await.unwrap().entries.pop();
+                let entry = audit.list(Page::of(1)).await.unwrap().entries.pop();
                 if let Some(outcome) = entry.and_then(|entry| entry.outcome) {
                     return (outcome.status, outcome.queues);
                 }
@@ -191,6 +191,6 @@ mod tests {
         let access = Access::everything(Who::Anybody);
         let refused = trail.begin(&access, None, "POST", "/", Notes::default()).await;
         assert_eq!(refused.err().map(|problem| problem.status), Some(503));
-        assert!(audit.list(None, 1).await.unwrap().entries.is_empty());
+        assert!(audit.list(Page::of(1)).await.unwrap().entries.is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! `anyqueue audit`: shows who managed what through a service.
 
+use anyqueue::Page;
 use anyqueue_control::audit::{Audit as Trail, AuditEntry, MAX_ENTRIES};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -50,7 +51,8 @@ async fn show(trail: &Trail, limit: u64, output: Output) -> Result {
     let mut table = Table::new(&["at", "who", "from", "status", "what", "queue", "details"]);
     let (mut left, mut before, mut any) = (limit, None, false);
     while left > 0 {
-        let page = trail.list(before, usize::try_from(left.min(PAGE)).unwrap_or(usize::MAX)).await?;
+        let size = usize::try_from(left.min(PAGE)).unwrap_or(usize::MAX);
+        let page = trail.list(Page::of(size).after(before)).await?;
         for (key, error) in &page.unreadable {
             output.warn(&format!("{key}: {}", with_causes(error)));
         }

@@ -369,7 +369,7 @@ impl Purge {
         let mut after = None;
         while *deleted < limit {
             let (room, mut chosen) = (limit - *deleted, 0);
-            let page = queue.delete_where(dead, after, MAX_PAGE as u64, |browsed| {
+            let page = queue.delete_where(dead, Page::of(MAX_PAGE).after(after), |browsed| {
                 let chooses = chosen < room && self.filter.accepts(&browsed.message);
                 chosen += u64::from(chooses);
                 chooses

@@ -79,13 +79,14 @@ impl Audit {
         Ok(())
     }
 
-    /// Returns the entries below the number `before`, or the newest ones: at most `limit`, and at most 100.
+    /// Returns a page of the entries, newest first, at most 100 of them. The next one begins after the
+    /// [`next`](AuditPage::next) of this one.
     ///
     /// # Errors
     /// Errors of the server.
-    pub async fn list(&self, before: Option<u64>, limit: usize) -> Result<AuditPage> {
-        let limit = limit.clamp(1, MAX_CONTROL_CHANGES);
-        let after = before.map(key_of).transpose()?;
+    pub async fn list(&self, page: Page<u64>) -> Result<AuditPage> {
+        let limit = page.limit.clamp(1, MAX_CONTROL_CHANGES);
+        let after = page.after.map(key_of).transpose()?;
         let found = self.store.list(AUDIT, Page::of(limit).after(after)).await?.value;
         let mut page = AuditPage::default();
         if found.len() == limit {

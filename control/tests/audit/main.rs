@@ -31,7 +31,7 @@ async fn a_call_is_entered_before_and_after_with_who_when_and_from_where() {
     let now = store.list("", Page::of(1)).await.unwrap().now;
     let call = Call::new("DELETE", "/v1/limits/smtp").with_token("ops").with_from("10.0.0.1");
     let begun = audit.begin(&call).await.unwrap();
-    let entry = audit.list(None, 10).await.unwrap().entries.remove(0);
+    let entry = audit.list(Page::of(10)).await.unwrap().entries.remove(0);
     assert_eq!(
         (entry.number, entry.token.as_deref(), entry.from.as_deref()),
         (1, Some("ops"), Some("10.0.0.1"))
@@ -46,7 +46,7 @@ async fn a_call_is_entered_before_and_after_with_who_when_and_from_where() {
     outcome.add_detail("deleted", "1");
     outcome.add_detail("deleted", "2");
     audit.end(begun, &outcome).await.unwrap();
-    let entry = audit.list(None, 10).await.unwrap().entries.remove(0);
+    let entry = audit.list(Page::of(10)).await.unwrap().entries.remove(0);
     let outcome = entry.outcome.unwrap();
     assert_eq!((outcome.status, outcome.queues), (204, vec!["mail".to_owned()]));
     assert_eq!(outcome.details, [("deleted".to_owned(), "2".to_owned())]);
@@ -70,7 +70,7 @@ async fn there_are_never_more_than_so_many_and_the_newest_come_first() {
     assert_eq!(store.list_all("audit/", 2 * most).await.unwrap().value.len(), most);
     let (mut seen, mut before) = (Vec::new(), None);
     loop {
-        let page = audit.list(before, 100).await.unwrap();
+        let page = audit.list(Page::of(100).after(before)).await.unwrap();
         seen.extend(page.entries.iter().map(|entry| entry.path.clone()));
         before = page.next;
         if before.is_none() {
@@ -128,7 +128,7 @@ async fn of_two_that_see_the_same_number_free_each_enters_its_call() {
     let (one_call, other_call) = (call(1), call(2));
     let begun = tokio::join!(one.begin(&one_call), other.begin(&other_call));
     let _ = (begun.0.unwrap(), begun.1.unwrap());
-    let entries = one.list(None, 10).await.unwrap().entries;
+    let entries = one.list(Page::of(10)).await.unwrap().entries;
     let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(paths, BTreeSet::from(["/1", "/2"]));
 }
@@ -192,7 +192,7 @@ async fn calls_that_come_at_once_are_entered_together_each_as_its_own() {
     for (begun, status) in begun.into_iter().zip(1..) {
         audit.end(begun, &Outcome::new(status)).await.unwrap();
     }
-    let entries = audit.list(None, 100).await.unwrap().entries;
+    let entries = audit.list(Page::of(100)).await.unwrap().entries;
     assert_eq!(entries.len(), 50);
     for entry in entries {
         let status = entry.outcome.unwrap().status;
@@ -217,7 +217,7 @@ async fn of_those_that_cannot_be_entered_together_each_is_told() {
     assert!(refused.iter().all(|one| one.as_ref().is_err_and(|e| e.kind() == ErrorKind::AccessDenied)));
     fails.store(false, Ordering::SeqCst);
     let _ = begin(1).await.unwrap();
-    assert_eq!(audit.list(None, 100).await.unwrap().entries.len(), 1);
+    assert_eq!(audit.list(Page::of(100)).await.unwrap().entries.len(), 1);
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn who_leaves_while_others_wait_holds_up_none_of_them() {
     drop(entering);
     drop(waiting.remove(0));
     assert!(join_all(waiting).await.iter().all(Result::is_ok));
-    let entries = audit.list(None, 10).await.unwrap().entries;
+    let entries = audit.list(Page::of(10)).await.unwrap().entries;
     let paths: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
     assert!(paths.is_superset(&BTreeSet::from(["/1", "/4", "/5", "/6"])), "{paths:?}");
 }
@@ -249,7 +249,7 @@ async fn what_came_of_a_call_does_not_bring_back_an_entry_that_is_gone() {
     let key = store.list("audit/", Page::of(1)).await.unwrap().value.remove(0).key;
     assert!(store.apply(Change::delete(key, Expect::Any)).await.unwrap().value.is_done());
     audit.end(begun, &Outcome::new(200)).await.unwrap();
-    assert!(audit.list(None, 10).await.unwrap().entries.is_empty());
+    assert!(audit.list(Page::of(10)).await.unwrap().entries.is_empty());
 }
 
 #[tokio::test]
@@ -261,6 +261,6 @@ async fn what_cannot_be_read_is_named_and_hides_no_other() {
     let _ = audit.begin(&call(2)).await.unwrap();
     let damage = Change::put(Key::new(key.as_str()).unwrap(), Expect::Any, "{");
     assert!(store.apply(damage).await.unwrap().value.is_done());
-    let page = audit.list(None, 10).await.unwrap();
+    let page = audit.list(Page::of(10)).await.unwrap();
     assert_eq!((page.entries.len(), page.unreadable[0].0.as_str()), (1, key.as_str()));
 }

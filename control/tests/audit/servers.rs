@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use anyqueue::Queue;
 use anyqueue::control::ControlStore;
+use anyqueue::{Page, Queue};
 use anyqueue_control::audit::{Audit, Outcome};
 use anyqueue_testkit::{Postgres, Redis, provide};
 use futures_util::future::join_all;
@@ -30,7 +30,7 @@ async fn of_many_who_enter_calls_at_once_none_is_lost(stores: Vec<ControlStore>)
     }
     let (mut entries, mut before) = (Vec::new(), None);
     loop {
-        let page = audits[0].list(before, 100).await.unwrap();
+        let page = audits[0].list(Page::of(100).after(before)).await.unwrap();
         entries.extend(page.entries);
         before = page.next;
         if before.is_none() {

@@ -101,9 +101,20 @@ impl Queue {
         Ok(answers)
     }
 
-    /// Deletes the messages that the filter accepts. Looks at no more than `limit` messages, starting with
-    /// the one after `after`; to continue, pass the `next` that this returns. Messages that are held are left
-    /// alone.
+    /// Deletes those messages of a page that the filter accepts, except those that are held. The page can be
+    /// longer than [`MAX_PAGE`]. The next one begins after the [`next`](DeletedWhere::next) that this returns.
+    ///
+    /// ```
+    /// use anyqueue::{MessageData, Page, Queue};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+    /// queue.push_many("mail", ["a", "b", "c"].map(MessageData::new).into()).await?;
+    ///
+    /// let first = queue.delete_where("mail", Page::of(2), |_| true).await?;
+    /// let rest = queue.delete_where("mail", Page::of(2).after(first.next), |_| true).await?;
+    /// assert_eq!((first.deleted, rest.deleted, rest.next), (2, 1, None));
+    /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's error; what was deleted before stays
@@ -111,20 +122,21 @@ impl Queue {
     pub async fn delete_where(
         &self,
         partition: impl IntoPartitionId,
-        after: Option<MessageId>,
-        limit: u64,
+        page: Page<MessageId>,
         mut filter: impl FnMut(&Browsed) -> bool,
     ) -> Result<DeletedWhere> {
         let partition = partition.into_partition_id()?;
-        let mut done = DeletedWhere { next: after, ..DeletedWhere::default() };
-        while done.scanned < limit {
-            let room = usize::try_from(limit - done.scanned).unwrap_or(MAX_PAGE).min(MAX_PAGE);
-            let page = self.browse(&partition, Page::of(room).after(done.next)).await?;
-            let last = page.len() < room;
-            done.scanned += page.len() as u64;
-            done.next = page.last().map(|browsed| browsed.message.id()).or(done.next);
+        let mut done = DeletedWhere { next: page.after, ..DeletedWhere::default() };
+        let mut left = page.limit;
+        while left > 0 {
+            let room = left.min(MAX_PAGE);
+            let found = self.browse(&partition, Page::of(room).after(done.next)).await?;
+            let is_last = found.len() < room;
+            left = left.saturating_sub(found.len());
+            done.scanned += found.len() as u64;
+            done.next = found.last().map(|browsed| browsed.message.id()).or(done.next);
             let ids: Vec<_> =
-                page.iter().filter(|browsed| filter(browsed)).map(|browsed| browsed.message.id()).collect();
+                found.iter().filter(|browsed| filter(browsed)).map(|browsed| browsed.message.id()).collect();
             for outcome in self.delete(&partition, &ids).await? {
                 match outcome? {
                     DeleteOutcome::Deleted => done.deleted += 1,
@@ -132,7 +144,7 @@ impl Queue {
                     DeleteOutcome::NotFound => {}
                 }
             }
-            if last {
+            if is_last {
                 done.next = None;
                 break;
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use anyqueue::Page;
 use anyqueue_control::audit::{Audit as Store, AuditEntry};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -92,7 +93,8 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Query(page): Query<PageOf>,
 ) -> Answer<Json<AuditTrail>> {
-    let found = Store::new(app.store()?.clone()).list(page.after, page.limit.unwrap_or(MAX_PAGE)).await?;
+    let page = Page::of(page.limit.unwrap_or(MAX_PAGE)).after(page.after);
+    let found = Store::new(app.store()?.clone()).list(page).await?;
     Ok(Json(AuditTrail {
         entries: found.entries.into_iter().map(Managed::from).collect(),
         unreadable: found.unreadable.iter().map(Unreadable::of).collect(),

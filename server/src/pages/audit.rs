@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyqueue::Page;
 use anyqueue_control::audit::{Audit, AuditEntry, AuditPage};
 use askama::Template;
 use axum::extract::State;
@@ -53,7 +54,7 @@ pub(crate) struct Which {
 pub(crate) async fn page(State(app): State<Arc<App>>, Query(which): Query<Which>) -> Response {
     let found = async {
         let trail = Audit::new(app.store()?.clone());
-        Ok::<_, Problem>(Found::of(trail.list(which.after, SHOWN).await?, which.after))
+        Ok::<_, Problem>(Found::of(trail.list(Page::of(SHOWN).after(which.after)).await?, which.after))
     };
     let found = found.await.map_err(|problem| problem.detail);
     answer(&AuditHtml { shell: Shell::new(&app, "Audit", "Audit").timed(), found })

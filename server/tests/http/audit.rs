@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use anyqueue::Page;
 use anyqueue_control::audit::{Audit, AuditEntry};
 use anyqueue_server::ServerBuilder;
 use anyqueue_testkit::{Postgres, Redis, provide};
@@ -69,7 +70,7 @@ fn closed(builder: ServerBuilder) -> ServerBuilder {
 
 /// The newest first.
 async fn trail(bed: &Bed) -> Vec<AuditEntry> {
-    Audit::new(bed.queue.control().unwrap()).list(None, 100).await.unwrap().entries
+    Audit::new(bed.queue.control().unwrap()).list(Page::of(100)).await.unwrap().entries
 }
 
 /// Numbers follow each other: how many were entered.

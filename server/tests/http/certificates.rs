@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{ErrorKind, MessageData};
+use anyqueue::{ErrorKind, MessageData, Page};
 use anyqueue_control::audit::Audit;
 use anyqueue_control::tokens::{Bound, Right, Rights, Tokens};
 use anyqueue_server::{ClientCertificates, Server, Tls, fingerprint_of};
@@ -120,7 +120,7 @@ async fn the_audit_trail_names_the_token_and_the_certificate_that_was_shown_for_
     for (shown, headers) in [(&mailer, ""), (&renewed, ""), (&mailer, &*bearer(ADMIN))] {
         assert_eq!(known.status(Some(shown), PAUSE, &format!("{empty}{headers}")).await, 200);
     }
-    let entries = Audit::new(known.bed.queue.control().unwrap()).list(None, 9).await.unwrap().entries;
+    let entries = Audit::new(known.bed.queue.control().unwrap()).list(Page::of(9)).await.unwrap().entries;
     let said: Vec<_> = entries
         .iter()
         .map(|entry| {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyqueue::Page;
 use anyqueue_control::audit::{Audit, Outcome};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -28,7 +29,7 @@ async fn outcome(bed: &Bed, number: u64) -> Outcome {
     let audit = Audit::new(bed.queue.control().unwrap());
     let ended = async {
         loop {
-            let newest = audit.list(None, 1).await.unwrap().entries.pop();
+            let newest = audit.list(Page::of(1)).await.unwrap().entries.pop();
             let newest = newest.filter(|entry| entry.number == number);
             if let Some(outcome) = newest.and_then(|entry| entry.outcome) {
                 return outcome;

@@ -1,5 +1,6 @@
 //! The management of a queue of notifications.
 
+use anyqueue::Page;
 use anyqueue_control::audit::Audit;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -117,7 +118,7 @@ async fn the_audit_trail_says_which_were_deleted_and_how_many() {
     let audit = Audit::new(bed.queue.control().unwrap());
     let details = async |query: &str, tenant: &[(&str, &str)]| {
         assert_eq!(ask(&bed, "DELETE", query, tenant).await.status, 204);
-        let outcome = audit.list(None, 1).await.unwrap().entries.remove(0).outcome.unwrap();
+        let outcome = audit.list(Page::of(1)).await.unwrap().entries.remove(0).outcome.unwrap();
         assert_eq!(outcome.queues, ["notifications"]);
         outcome.details.into_iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
     };

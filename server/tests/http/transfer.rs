@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyqueue::Queue;
+use anyqueue::{Page, Queue};
 use anyqueue_control::audit::Audit;
 use anyqueue_control::tokens::{Rights, Tokens};
 use anyqueue_memory::MemoryQueue;
@@ -164,7 +164,7 @@ async fn the_audit_trail_says_of_an_import_whether_it_was_tried_only_and_how_muc
     let audit = Audit::new(bed.queue.control().unwrap());
     for (path, dry) in [("/v1/import?dry_run=true", "nothing was changed"), ("/v1/import", "no")] {
         send(&bed, path, &lines).await;
-        let outcome = audit.list(None, 1).await.unwrap().entries.remove(0).outcome.unwrap();
+        let outcome = audit.list(Page::of(1)).await.unwrap().entries.remove(0).outcome.unwrap();
         let details: BTreeMap<_, _> =
             outcome.details.iter().map(|(name, value)| (&**name, &**value)).collect();
         let expected = [

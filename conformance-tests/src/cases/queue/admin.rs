@@ -160,7 +160,7 @@ async fn delete_where(c: &Context) -> CaseResult {
         browsed.message.headers().get("even").is_some_and(|even| even == "true")
     };
     let held_is_even = u64::from(held.headers().get("even").is_some_and(|even| even == "true"));
-    let done = c.ok(Clause::Deletion, "delete_where", queue.delete_where(&p, None, 1000, even).await)?;
+    let done = c.ok(Clause::Deletion, "delete_where", queue.delete_where(&p, Page::of(1000), even).await)?;
     let seen = (done.deleted, done.leased, done.scanned, done.next);
     c.equal(
         Clause::Deletion,
@@ -186,7 +186,7 @@ async fn delete_where_in_steps(c: &Context) -> CaseResult {
         c.store(&queue, &p, c.messages(10, |i, task| task.with_header("number", i.to_string()))).await?;
     let (mut looked_at, mut deleted, mut after, mut steps) = (Vec::new(), 0, None, 0);
     loop {
-        let step = queue.delete_where(&p, after, 4, |browsed| {
+        let step = queue.delete_where(&p, Page::of(4).after(after), |browsed| {
             looked_at.push(browsed.message.id());
             browsed.message.headers().get("number").is_some_and(|number| number != "3")
         });

@@ -215,8 +215,9 @@ async fn pages(c: &Context) -> CaseResult {
     }
     let none = c.ok(Clause::Deletion, "deleting none", queue.delete(&p, &[]).await)?;
     c.equal(Clause::Deletion, &sent, "the outcomes of deleting none", &0, &none.len())?;
-    for (limit, deleted) in [(0, 0), (1, 1), (u64::MAX, 3), (u64::MAX, 0)] {
-        let done = c.ok(Clause::Deletion, "deleting", queue.delete_where(&p, None, limit, |_| true).await)?;
+    for (limit, deleted) in [(0, 0), (1, 1), (usize::MAX, 3), (usize::MAX, 0)] {
+        let done =
+            c.ok(Clause::Deletion, "deleting", queue.delete_where(&p, Page::of(limit), |_| true).await)?;
         c.equal(
             Clause::Deletion,
             &sent,

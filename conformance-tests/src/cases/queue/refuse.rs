@@ -168,7 +168,12 @@ async fn undeclared_inspection(c: &Context) -> CaseResult {
     c.error(Clause::Unsupported, "partitions", kind, &queue.partitions(Page::of(10)).await)?;
     c.error(Clause::Unsupported, "browse", kind, &queue.browse(&p, Page::of(10)).await)?;
     c.error(Clause::Unsupported, "delete", kind, &queue.delete(&p, &sent).await)?;
-    c.error(Clause::Unsupported, "delete_where", kind, &queue.delete_where(&p, None, 10, |_| true).await)?;
+    c.error(
+        Clause::Unsupported,
+        "delete_where",
+        kind,
+        &queue.delete_where(&p, Page::of(10), |_| true).await,
+    )?;
     c.error(Clause::Unsupported, "purge", kind, &queue.purge(&p).await)?;
     c.error(Clause::Unsupported, "request_cancel", kind, &queue.request_cancel(&p, &sent).await)?;
     c.error(Clause::Unsupported, "pause", kind, &queue.pause(&p).await)?;
@@ -244,7 +249,7 @@ async fn bad_names(c: &Context) -> CaseResult {
             Clause::Unsupported,
             "delete_where",
             kind,
-            &queue.delete_where(name, None, 1, |_| true).await,
+            &queue.delete_where(name, Page::of(1), |_| true).await,
         )?;
         c.error(Clause::Unsupported, "purge", kind, &queue.purge(name).await)?;
         c.error(Clause::Unsupported, "request_cancel", kind, &queue.request_cancel(name, &[]).await)?;

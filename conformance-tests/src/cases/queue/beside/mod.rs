@@ -255,7 +255,7 @@ async fn delete_where(c: &Context) -> CaseResult {
                     odd = !odd;
                     odd
                 };
-                Ok(desk.queue.delete_where(&desk.p, None, 1000, every_other).await?.deleted)
+                Ok(desk.queue.delete_where(&desk.p, Page::of(1000), every_other).await?.deleted)
             })
         },
         took: deleted,
