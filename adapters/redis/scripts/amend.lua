@@ -1,6 +1,6 @@
 -- Amends messages that nobody holds. ARGV: a name of this call, if it may come twice; the new level, how long until they are due, the group
 -- to join behind a +, or a -, and whether they are disabled, each an empty text if it stays as it is; and ids.
--- Answers a letter for each: a amended, l leased, d dead, n not there, u not readable; fewer if those were many bytes.
+-- Returns a letter for each: a amended, l leased, d dead, n not there, u not readable; fewer if those were many bytes.
 
 -- What one call may write before it is cut short.
 local MOST_BYTES = 4 * 1024 * 1024
@@ -84,7 +84,7 @@ local function restand(id, stood, old_group, number)
     end
 end
 
--- Changes a message that nobody holds. Answers its letter.
+-- Changes a message that nobody holds. Returns its letter.
 local function change(id, record, number)
     local hash, whole, new
     if level or regroup then

@@ -1,5 +1,5 @@
 -- Requests the cancellation of messages, and stores the ends of those that waited. ARGV: where they must be, how many, ids, and ends, as `look`
--- says, which have the numbers of their ids. Answers as for deleting them.
+-- says, which have the numbers of their ids. Returns as for deleting them.
 
 local last = 2 + tonumber(ARGV[2])
 local all = ledger().look(last + 1)

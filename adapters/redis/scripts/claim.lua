@@ -33,7 +33,7 @@ local function taking_groups(ids, records, entries, max, members, step)
         return #record
     end
 
-    -- Takes some of a line in front. Answers how many were there, and their bytes.
+    -- Takes some of a line in front. Returns how many were there, and their bytes.
     local function take_some(group, wanted, has_fronts)
         local some = call('ZPOPMIN', base .. 'behind:' .. group, wanted)
         local names, places, bytes = {}, {}, 0
@@ -63,7 +63,7 @@ local function taking_groups(ids, records, entries, max, members, step)
 
     local bytes = 0
 
-    -- Adds a message, and members behind it if it has a group. Answers the bytes of all so far.
+    -- Adds a message, and members behind it if it has a group. Returns the bytes of all so far.
     return function(id, record, level, has_fronts)
         bytes = bytes + add(id, record, level)
         local left = math.min(members - 1, max - #ids)
@@ -160,7 +160,7 @@ end
 
 -- Leases up to `max` messages, and up to so many members of one group. `who`, if not empty, waits for more: what is left is told at once, or
 -- else when it comes.
--- Answers the time, when the next is due, whether more are ready (1) and ids are aside (2), records, counts of earlier deliveries, and
+-- Returns the time, when the next is due, whether more are ready (1) and ids are aside (2), records, counts of earlier deliveries, and
 -- headers.
 local function claim(max, lease, token, who, members)
     local state = call('HMGET', base .. 'state', 'top', 'paused', 'size', 'tombs', 'astray', 'amended', 'counted')

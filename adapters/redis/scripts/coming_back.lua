@@ -24,7 +24,7 @@ local function counted_group_of(id)
 end
 
 -- Gives a message back, ahead of those of its level that were never delivered; or, while others of its group are in front, to where it
--- stands in its group. Answers how many became ready.
+-- stands in its group. Returns how many became ready.
 local function come_back(id, flag)
     if sub(base, -5) == 'dead:' then
         call('LPUSH', base .. 'ready' .. level_of(flag), id)

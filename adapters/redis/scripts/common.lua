@@ -133,7 +133,7 @@ local function put_aside(to, id, level)
     return 0
 end
 
--- These ids are not to come back any more. Answers how many of them were aside.
+-- These ids are not to come back any more. Returns how many of them were aside.
 local function call_off(to, ids)
     local count = call('HDEL', to .. 'astray', unpack(ids))
     if count > 0 then

@@ -106,14 +106,14 @@ local function replace(to, of, hash, id, old, record)
     end
 end
 
--- Whether a claim that has not ended holds a message, whoever gave back those that have.
+-- Whether a claim that has not ended holds a message, whoever released those that have.
 local function is_held_in(to, id)
     local claim = call('HGET', to .. 'leases', id)
     return claim and tonumber(call('ZSCORE', to .. 'claims', claim) or 0) > now
 end
 
 -- Does with the message that has the key what the push asked for: R replace, E replace if it is earlier, B go behind what is held. The
--- new one is due at this time, or at once if that is now. Answers whether the new one is to be stored, whether the other was changed
+-- new one is due at this time, or at once if that is now. Returns whether the new one is to be stored, whether the other was changed
 -- instead, how many became ready by that, and when it is due. One that cannot be read is left as it is.
 local function compact(to, of, holder, newer, how, due)
     local is_held = is_held_in(to, holder)

@@ -1,4 +1,4 @@
--- Shows a held message to whoever holds it. ARGV: the id, the token. Answers its record and headers, or nothing.
+-- Shows a held message to whoever holds it. ARGV: the id, the token. Returns its record and headers, or nothing.
 
 if not is_held(call('HGET', base .. 'leases', ARGV[1]), ARGV[2]) then
     return false

@@ -1,5 +1,5 @@
 -- Counts ends. ARGV: how many are enough, the bounds of moment and id, the upper one first, the states, and where to go on in the first of
--- them, if it was begun. Answers how many, the states that are left, and where to go on in the first of them. Those that have lapsed and
+-- them, if it was begun. Returns how many, the states that are left, and where to go on in the first of them. Those that have lapsed and
 -- are not freed yet have to be looked for; while there are none the server knows the number.
 
 -- Of one state so many are looked at in one call.
@@ -9,7 +9,7 @@ local enough, high, low, states, at = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[
 local are_all_kept = call('ZCOUNT', ledger().lapsing, '-inf', ledger().now_ms) == 0
 local count = 0
 
--- Counts those of one state that have not lapsed. Answers where to go on, if not all were looked at.
+-- Counts those of one state that have not lapsed. Returns where to go on, if not all were looked at.
 local function look_at_some(key, upper)
     local members, ids = call('ZREVRANGEBYLEX', key, upper, low, 'LIMIT', 0, LOOKED_AT), {}
     for i, member in ipairs(members) do

@@ -1,4 +1,4 @@
--- Deletes ends. ARGV: ids. Answers a digit for each, 1 if there was one that had not lapsed.
+-- Deletes ends. ARGV: ids. Returns a digit for each, 1 if there was one that had not lapsed.
 
 local answers, was_there = {}, {}
 for i, record in ipairs(ledger().free(ARGV)) do

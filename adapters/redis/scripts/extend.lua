@@ -1,5 +1,5 @@
 -- Moves ends of leases. ARGV, four for each token and duration: the token, the duration, what makes the name of a new claim, and
--- entries. Answers a digit for each message: 0 lost, 1 extended, 2 cancellation requested.
+-- entries. Returns a digit for each message: 0 lost, 1 extended, 2 cancellation requested.
 
 local answers, sooner = {}, nil
 

@@ -1,4 +1,4 @@
--- Ends by id. ARGV: ids. Answers how many it came to, and of each what is stored and its result, or nothing.
+-- Ends by id. ARGV: ids. Returns how many it came to, and of each what is stored and its result, or nothing.
 
 -- What one answer may hold before it is cut short.
 local MOST_BYTES = 4 * 1024 * 1024

@@ -29,7 +29,7 @@ local function parse(proofs)
     return ids, tokens, runs
 end
 
--- Whether each of these is held by the very claim that its token names, as it is unless it was extended or lost. Answers how many of
+-- Whether each of these is held by the very claim that its token names, as it is unless it was extended or lost. Returns how many of
 -- each claim they are too.
 local function all_held(held, tokens, runs)
     local ended, i = {}, 1
@@ -92,7 +92,7 @@ local function remove(proofs)
     return answers or string.rep('1', #ids)
 end
 
--- Puts a message whose lease was ended into another partition, or anew into this one. Answers how many became ready here.
+-- Puts a message whose lease was ended into another partition, or anew into this one. Returns how many became ready here.
 local function move(id, record, to, headers)
     local advanced = leave(id, record)
     if headers == '' then
@@ -104,7 +104,7 @@ local function move(id, record, to, headers)
     return advanced
 end
 
--- Does one thing with a message whose lease was ended. Answers how many became ready here, and when this one does; or nothing, if
+-- Does one thing with a message whose lease was ended. Returns how many became ready here, and when this one does; or nothing, if
 -- there is no record to do it with.
 local function act(action, id, flag, value, headers)
     if action == 'R' or action == 'F' then
@@ -145,7 +145,7 @@ end
 
 -- Settles: ARGV[1] is for `remove`, ARGV[2] says how many others follow, each an action, a proof (id, token, flag), a value and
 -- headers. If it is less than 0 it is 1 more of them, and behind these are ends to keep, as `look` says, with the numbers of their
--- deliveries. Answers a digit for each, 1 where the lease held, and which argument comes next.
+-- deliveries. Returns a digit for each, 1 where the lease held, and which argument comes next.
 local function finish()
     local others, ended = tonumber(ARGV[2]), nil
     if others < 0 then

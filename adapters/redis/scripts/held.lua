@@ -1,4 +1,4 @@
--- Whether deliveries are held. ARGV: their proofs. Answers a digit for each.
+-- Whether deliveries are held. ARGV: their proofs. Returns a digit for each.
 
 local answers = {}
 for i, proof in ipairs(ARGV) do

@@ -24,7 +24,7 @@ local function read_whole(id)
 end
 
 -- A group goes on without this message, which is in front, disabled, or not in it any more. Its next member is offered, as `move_up` says.
--- Answers how many became ready by that.
+-- Returns how many became ready by that.
 local function go_on(id, group, offer)
     local head = call('HGET', base .. 'heads', group)
     if is_counted(head) then
@@ -38,7 +38,7 @@ local function go_on(id, group, offer)
     return following and 1 or 0
 end
 
--- A message leaves the partition: its key is free, and its group goes on. Answers how many became ready by it.
+-- A message leaves the partition: its key is free, and its group goes on. Returns how many became ready by it.
 local function leave(id, record)
     local flag = flag_of(record)
     if is_keyed(flag) then

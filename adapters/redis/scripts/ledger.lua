@@ -84,7 +84,7 @@ local function ledger()
         call('HDEL', results, unpack(ids))
     end
 
-    -- Removes ends by id. Answers their records.
+    -- Removes ends by id. Returns their records.
     local function free(ids)
         local records = call('HMGET', ended, unpack(ids))
         remove_ends(ids, records)
@@ -95,7 +95,7 @@ local function ledger()
         return records
     end
 
-    -- Looks at some of what has lapsed, and removes those of them that are still there. Answers how many.
+    -- Looks at some of what has lapsed, and removes those of them that are still there. Returns how many.
     local function free_lapsed(ids)
         local gone, their_records = {}, {}
         for i, record in ipairs(call('HMGET', ended, unpack(ids))) do
@@ -110,7 +110,7 @@ local function ledger()
         return #gone
     end
 
-    -- Frees some of what has lapsed: looks at so many. Answers how many were freed, and how many were looked at.
+    -- Frees some of what has lapsed: looks at so many. Returns how many were freed, and how many were looked at.
     local function purge(most)
         local ids = {}
         while #ids < most do
@@ -231,7 +231,7 @@ local function ledger()
         count(some)
     end
 
-    -- Of what `look` answered that which is to be stored and `is_wanted`, by its number among them.
+    -- Of what `look` returned that which is to be stored and `is_wanted`, by its number among them.
     local function select_some(all, is_wanted)
         local some = { ids = {}, sent = {}, results = {}, formers = {} }
         for i, id in ipairs(all.ids) do

@@ -2,11 +2,11 @@
 --
 -- Of each group `heads` has who is in front: on offer, held, or postponed. Most often that is one alone, its first member: then it is an id.
 -- Else the group is counted: it is how many are in front, and `places:…` has the place of each in its group; and of each disabled member, with
--- a - behind the id. All others stand in `behind:…`, as entries, by their places; + 64 if they were given back.
+-- a - behind the id. All others stand in `behind:…`, as entries, by their places; + 64 if they were released.
 
 -- The layout of a partition that has or had a counted group. Clients know it too.
 local COUNTED_LAYOUT = 4
--- What the flag of a member in line has more that was given back.
+-- What the flag of a member in line has more that was released.
 local GIVEN_BACK = 64
 
 -- Whether this partition has or had a counted group; nothing until somebody asked.
@@ -46,7 +46,7 @@ local function next_place(to)
     return call('HINCRBY', to .. 'state', 'places', 1)
 end
 
--- The first in line of a group is offered: it joins the end of its level, or the front if it was given back; or is handed to `offer`. Answers
+-- The first in line of a group is offered: it joins the end of its level, or the front if it was released; or is handed to `offer`. Returns
 -- its id and place, or nothing if nobody waits.
 local function move_up(to, group, offer)
     local first = call('ZPOPMIN', to .. 'behind:' .. group)
@@ -100,7 +100,7 @@ local function counted()
         end
     end
 
-    -- Takes a member from the front, if it is there. Answers its place, and whether nobody is there then.
+    -- Takes a member from the front, if it is there. Returns its place, and whether nobody is there then.
     local function step_out(to, group, id)
         local place = call('ZSCORE', to .. 'places:' .. group, id)
         if not place then
@@ -110,7 +110,7 @@ local function counted()
         return place, call('HINCRBY', to .. 'heads', group, -1) == 0
     end
 
-    -- Where nobody is in front, the first in line goes there, and the group is counted only as long as it has disabled members. Answers how
+    -- Where nobody is in front, the first in line goes there, and the group is counted only as long as it has disabled members. Returns how
     -- many became ready.
     local function fill(to, group, offer)
         local id, place = move_up(to, group, offer)
@@ -123,14 +123,14 @@ local function counted()
         return id and 1 or 0
     end
 
-    -- A member stands in line at the place that it had in front, or at this one, or at the end. Answers how many became ready.
+    -- A member stands in line at the place that it had in front, or at this one, or at the end. Returns how many became ready.
     local function stand_back(to, group, id, flag, place, offer)
         local own, is_free = step_out(to, group, id)
         wait_behind(to, group, id, flag, own or place or next_place(to))
         return is_free and fill(to, group, offer) or 0
     end
 
-    -- A member, in front or disabled, leaves the group. Answers how many became ready.
+    -- A member, in front or disabled, leaves the group. Returns how many became ready.
     local function leave(to, group, id, offer)
         local place, is_free = step_out(to, group, id)
         if not place then
@@ -139,7 +139,7 @@ local function counted()
         return is_free and fill(to, group, offer) or 0
     end
 
-    -- A member that is not in line is disabled, and was in line at this place, if it was. Answers its place, if it has one, and how many became
+    -- A member that is not in line is disabled, and was in line at this place, if it was. Returns its place, if it has one, and how many became
     -- ready.
     local function disable(to, group, id, place, offer)
         if place or call('HGET', to .. 'heads', group) == id then
@@ -158,7 +158,7 @@ local function counted()
 end
 
 -- Puts a message at the end of its level or, if others of its group are in front, of its group; if it was in front itself, where it was
--- there. `since` has from when on it stands there, for one that was pushed before. Answers how many became ready.
+-- there. `since` has from when on it stands there, for one that was pushed before. Returns how many became ready.
 local function line_up(to, id, flag, since)
     if since and sub(to, -5) ~= 'dead:' then
         call('HSET', to .. 'since', id, since)

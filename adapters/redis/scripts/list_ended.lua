@@ -1,5 +1,5 @@
 -- A part of a page of ends, the newest first. ARGV: how many to look at, the bounds of moment and id, the upper one first, and the states.
--- Answers the last moment and id that it looked at, or an empty text if there are no more, and of each end that has not lapsed its id
+-- Returns the last moment and id that it looked at, or an empty text if there are no more, and of each end that has not lapsed its id
 -- and what is stored.
 
 local most, high, low, states = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]

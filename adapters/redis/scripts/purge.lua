@@ -1,5 +1,5 @@
 -- Deletes messages that nobody holds. ARGV: how many at most, where to go on among groups.
--- Answers how many were deleted, and where to go on; an empty text if none is left.
+-- Returns how many were deleted, and where to go on; an empty text if none is left.
 
 local limit, cursor, count = tonumber(ARGV[1]), ARGV[2], 0
 

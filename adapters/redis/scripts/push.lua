@@ -1,6 +1,6 @@
 -- Stores messages. ARGV: the time that the records bear; the common level; the name of the caller; runs; then the messages, as
 -- `store_all` says.
--- Answers the time, and of each that was not stored what `store_each` says.
+-- Returns the time, and of each that was not stored what `store_each` says.
 
 local common = tonumber(ARGV[2])
 local step = step_of(common)

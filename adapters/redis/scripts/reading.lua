@@ -1,6 +1,6 @@
 -- Reading many messages.
 
--- Looks in this hash for those that were not found yet, from first to last. Answers whether that were all.
+-- Looks in this hash for those that were not found yet, from first to last. Returns whether that were all.
 local function read_more(found, hash, ids, first, last)
     local names, numbers = {}, {}
     for i = first, last do

@@ -1,6 +1,6 @@
 -- Ending claims that ran out.
 
--- Gives back what a claim that ran out still holds.
+-- Releases what a claim that ran out still holds.
 local function give_back(claim)
     local entries = call('HGET', base .. 'taken', claim) or ''
     call('HDEL', base .. 'taken', claim, 'n' .. claim)
@@ -23,7 +23,7 @@ local function give_back(claim)
     return #ids
 end
 
--- So many messages are given back in one call, and the rest of the claim that holds the last of them.
+-- So many messages are released in one call, and the rest of the claim that holds the last of them.
 local MOST_GIVEN_BACK = 1000
 
 -- Ends claims that ran out.

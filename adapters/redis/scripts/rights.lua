@@ -1,4 +1,4 @@
--- Tries every command that the scripts use, on KEYS[1], and answers the names of those that are refused. ARGV: the channel.
+-- Tries every command that the scripts use, on KEYS[1], and returns the names of those that are refused. ARGV: the channel.
 
 local key, missing = KEYS[1], {}
 

@@ -1,6 +1,6 @@
 -- Looks at some messages of the partition and its dead letters, those without a window first. ARGV: the window (an empty text at
 -- first), and where to go on in it; how many; where they must be; the first window that matters.
--- Answers the window and where to go on in it, no window if none is left, and ids.
+-- Returns the window and where to go on in it, no window if none is left, and ids.
 
 local window, cursor, left, here, ids = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], {}
 while window and left > 0 do

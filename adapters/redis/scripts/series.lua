@@ -1,4 +1,4 @@
--- Counts of ends. ARGV: the first minute, the one before which to stop, and after how many fields. Answers the last minute of these, if there are more behind it, and of
+-- Counts of ends. ARGV: the first minute, the one before which to stop, and after how many fields. Returns the last minute of these, if there are more behind it, and of
 -- each minute its name and its fields.
 
 -- How many minutes one call reads.

@@ -1,4 +1,4 @@
--- Shows messages. ARGV: where they must be, and ids. Answers the time, how many ids it came to, and of each that is there its state
+-- Shows messages. ARGV: where they must be, and ids. Returns the time, how many ids it came to, and of each that is there its state
 -- (0 ready, 1 delayed, 2 leased, 3 disabled), its earlier deliveries, its headers if they were replaced, its record, when it is due, and its id.
 
 -- What one answer may hold before it is cut short.

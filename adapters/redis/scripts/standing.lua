@@ -2,7 +2,7 @@
 -- needed first: no other call pays for it.
 --
 -- What stands elsewhere than at the end of its level is in `placed`, by its position: since when it stands in line, as `since` says, or
--- when it was pushed; less than 0 if it was given back, for which `since` has an r. It may stand in the level's list too, where it has a
+-- when it was pushed; less than 0 if it was released, for which `since` has an r. It may stand in the level's list too, where it has a
 -- tomb. Of each disabled message there is a note: when it is due, its number in the line of its group, and in which level's list it has a
 -- tomb; a - for each that it has not.
 
@@ -25,7 +25,7 @@ local function standing()
         return tonumber(call('HGET', base .. 'tombs', id .. char(level)) or 0) > 0
     end
 
-    -- Takes a member of a group out of its line. Answers its place there, or nothing if it was not there.
+    -- Takes a member of a group out of its line. Returns its place there, or nothing if it was not there.
     local function leave_line(id, flag, group)
         local line = base .. 'behind:' .. group
         for _, mark in ipairs({ 0, GIVEN_BACK }) do
@@ -39,7 +39,7 @@ local function standing()
         return nil
     end
 
-    -- Takes a message out of wherever it stands. Answers what is needed to put it back.
+    -- Takes a message out of wherever it stands. Returns what is needed to put it back.
     local function lift_out(id, record)
         local flag = flag_of(record)
         local level, entry = level_of(flag), id .. char(flag)
@@ -93,7 +93,7 @@ local function standing()
         end
     end
 
-    -- Puts a member of a group in front, or to its place in the line. Answers how many became ready; nothing if it is to be offered itself.
+    -- Puts a member of a group in front, or to its place in the line. Returns how many became ready; nothing if it is to be offered itself.
     local function put_in_group(id, flag, group, stood)
         local head = call('HSETNX', base .. 'heads', group, id) == 0 and call('HGET', base .. 'heads', group)
         if not head or head == id then
@@ -113,7 +113,7 @@ local function standing()
     end
 
     -- Puts a message to where it belongs: aside, among those that are due later, behind the front of its group, at the end or where it
-    -- stood. Answers how many became ready, and when this one does.
+    -- stood. Returns how many became ready, and when this one does.
     local function put(id, record, stood)
         local flag = flag_of(record)
         if stood.is_disabled then
@@ -150,7 +150,7 @@ local function standing()
         put(id, highest .. sub(record, 2), stood)
     end
 
-    -- Lifts those that are urgent by now; what is held then, when it is given back. Answers whether there are more, and whether the highest
+    -- Lifts those that are urgent by now; what is held then, when it is released. Returns whether there are more, and whether the highest
     -- level has any of them.
     local function lift_due()
         local some, has_lifted = call('ZRANGEBYSCORE', base .. 'urgent', '-inf', now, 'LIMIT', 0, MOST_LIFTED), false
@@ -186,7 +186,7 @@ local function standing()
 
     local step = 4
 
-    -- Takes the next messages of a level: some of its list, or some that were placed. Answers them, and whether they were placed.
+    -- Takes the next messages of a level: some of its list, or some that were placed. Returns them, and whether they were placed.
     local function draw(level, wanted)
         local list, placed = base .. 'ready' .. level, base .. 'placed' .. level
         local first = call('ZRANGE', placed, 0, 0, 'WITHSCORES')[2]

@@ -94,7 +94,7 @@ local function keep_all(of, before, ids, first, last, has_bulky)
     end
 end
 
--- Stores messages of a common level. Answers how many became ready.
+-- Stores messages of a common level. Returns how many became ready.
 local function store_together(to, of, before, ids, common, runs)
     local has_bulky = common >= 16
     local level = has_bulky and common - 16 or common
@@ -107,7 +107,7 @@ local function store_together(to, of, before, ids, common, runs)
     return #ids
 end
 
--- Stores a message that nothing is in the way of, and that is due at this time, or ready if that is now. Answers how many became ready,
+-- Stores a message that nothing is in the way of, and that is due at this time, or ready if that is now. Returns how many became ready,
 -- and when this one does.
 local function store_one(to, of, id, record, key, due, urgent)
     local flag = byte(record, 1)
@@ -127,7 +127,7 @@ local function store_one(to, of, id, record, key, due, urgent)
     return 0, due
 end
 
--- Stores messages of any kind, except those that are known or left out. Answers how many became ready, when the first one of the
+-- Stores messages of any kind, except those that are known or left out. Returns how many became ready, when the first one of the
 -- others does, and of each that was not stored its number, less than 0 if it replaced another, and the message that is in its way.
 local function store_each(to, of, before, ids, step, known, left_out, compact)
     local present, ready, due = {}, 0, nil
@@ -160,7 +160,7 @@ local function store_each(to, of, before, ids, step, known, left_out, compact)
 end
 
 -- Stores the messages behind this argument, so many, and tells who waits for them. `left_out` has the numbers of some that are not to be
--- stored. Answers of each other one that was not stored what `store_each` says.
+-- stored. Returns for each other one that was not stored what `store_each` says.
 local function store_all(to, before, count, common, runs, caller, left_out, compact)
     local of, step, ids = home_of(to), step_of(common), {}
     for i = 1, count do

@@ -34,7 +34,7 @@ local function spend(level, ids, is_run)
     return spent, count
 end
 
--- Takes those away that stand for nothing at the front of a level's line, at most so many. Answers how many.
+-- Takes those away that stand for nothing at the front of a level's line, at most so many. Returns how many.
 local function bury(level, most)
     local line, buried, step = base .. 'ready' .. level, 0, 4
     while buried < most do

@@ -14,7 +14,7 @@ local function withdraw(id, record, claim, buried)
 end
 
 -- Deletes those of ARGV from the first to the last that are in this place and that nobody holds; of others it asks for their cancellation, if
--- that is wanted. Answers of each: g gone, h held, - not there.
+-- that is wanted. Returns for each: g gone, h held, - not there.
 local function take_out(here, is_asked, first, last)
     local answers, ready, buried = {}, 0, {}
     write_though_full()
