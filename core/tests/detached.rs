@@ -89,7 +89,7 @@ async fn nobody_renews_it_nor_gives_it_back_and_it_takes_no_room() {
     clock.advance(LEASE / 2);
     eventually("the heartbeat of the other", || spy.extend.calls() == 1).await;
     assert_eq!(spy.extend.items(), 1);
-    assert_eq!(queue.counts("p").await.unwrap().leased, Some(2), "dropped, it is not given back");
+    assert_eq!(queue.counts("p").await.unwrap().leased, Some(2), "dropped, it is not released");
     drop(second);
 }
 

@@ -180,7 +180,7 @@ async fn settling_again_answers_as_before_and_another_status_changes_nothing() {
 }
 
 #[tokio::test]
-async fn close_lets_settlements_finish_gives_back_what_is_held_and_refuses_the_rest() {
+async fn close_lets_settlements_finish_releases_what_is_held_and_refuses_the_rest() {
     let clock = ManualClock::new();
     let (spy, queue, mut handler) = held_one(&clock).await;
     queue.push("p", MessageData::new(b"second")).await.unwrap();

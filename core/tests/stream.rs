@@ -221,7 +221,7 @@ async fn a_settlement_that_concerns_another_partition_brings_something_only_if_n
 }
 
 #[tokio::test]
-async fn what_a_settlement_brings_to_a_stream_that_is_gone_is_given_back() {
+async fn what_a_settlement_brings_to_a_stream_that_is_gone_is_released() {
     let (spy, queue) = filled(2).await;
     let mut stream = queue.stream("p").window(1).build().unwrap();
     let handler = next(&mut stream).await;
@@ -276,7 +276,7 @@ async fn what_is_settled_together_brings_as_many_in_one_call() {
 }
 
 #[tokio::test]
-async fn refills_that_nobody_takes_end_and_are_given_back() {
+async fn refills_that_nobody_takes_end_and_are_released() {
     let (_spy, queue) = filled(100).await;
     let settle_pulls = queue.settle_pulls("p", None).unwrap();
     settle_pulls.set_open(true);
@@ -286,12 +286,12 @@ async fn refills_that_nobody_takes_end_and_are_given_back() {
     let leased = async || queue.counts("p").await.unwrap().leased.unwrap();
     assert_eq!(leased().await, 16, "as many as may wait");
     drop(settle_pulls);
-    let given_back = async {
+    let released = async {
         while leased().await > 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), given_back).await.expect("they are given back");
+    tokio::time::timeout(Duration::from_mins(1), released).await.expect("they are released");
     assert_eq!(queue.counts("p").await.unwrap().ready, Some(60));
 }
 

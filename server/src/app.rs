@@ -166,8 +166,8 @@ impl App {
         outcomes
     }
 
-    /// Gives back deliveries that nobody has received: this counts as no attempt.
-    pub(crate) async fn give_back(&self, unreceived: Vec<Held>) {
+    /// Releases deliveries that nobody has received: this counts as no attempt.
+    pub(crate) async fn release(&self, unreceived: Vec<Held>) {
         let all = unreceived.iter().map(|held| async move {
             if let Held::Pinned(pin) = held {
                 return self.pins.remove(*pin);

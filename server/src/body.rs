@@ -1,4 +1,4 @@
-//! A response that hands out messages: if it is never sent, they are given back.
+//! A response that hands out messages: if it is never sent, they are released.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use tokio::runtime::Handle;
 use crate::app::App;
 use crate::held::Held;
 
-/// Gives deliveries back when it is dropped, unless they have left.
-pub(crate) struct GiveBack {
+/// Releases deliveries when it is dropped, unless they have left.
+pub(crate) struct ReleaseOnDrop {
     app: Arc<App>,
     held: Vec<Held>,
 }
 
-impl GiveBack {
+impl ReleaseOnDrop {
     pub(crate) fn new(app: Arc<App>, held: Vec<Held>) -> Self {
         Self { app, held }
     }
@@ -28,14 +28,14 @@ impl GiveBack {
     }
 }
 
-impl Drop for GiveBack {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         if self.held.is_empty() {
             return;
         }
         let (app, held) = (self.app.clone(), std::mem::take(&mut self.held));
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move { app.give_back(held).await });
+            runtime.spawn(async move { app.release(held).await });
         }
     }
 }
@@ -44,7 +44,7 @@ impl Drop for GiveBack {
 /// next pull says so.
 pub(crate) struct HandOut {
     bytes: Option<Bytes>,
-    give_back: GiveBack,
+    release: ReleaseOnDrop,
     sent: Option<Sent>,
 }
 
@@ -52,8 +52,8 @@ pub(crate) struct HandOut {
 pub(crate) type Sent = Box<dyn FnOnce(Vec<Held>) + Send + Sync>;
 
 impl HandOut {
-    pub(crate) fn new(bytes: Bytes, give_back: GiveBack, sent: Sent) -> Self {
-        Self { bytes: Some(bytes), give_back, sent: Some(sent) }
+    pub(crate) fn new(bytes: Bytes, release: ReleaseOnDrop, sent: Sent) -> Self {
+        Self { bytes: Some(bytes), release, sent: Some(sent) }
     }
 }
 
@@ -66,7 +66,7 @@ impl Body for HandOut {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Some(bytes) = self.bytes.take() else { return Poll::Ready(None) };
-        let held = self.give_back.left();
+        let held = self.release.left();
         if let Some(sent) = self.sent.take() {
             sent(held);
         }

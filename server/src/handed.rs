@@ -69,7 +69,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn what_was_not_received_is_given_back_once_and_what_was_is_not() {
+    fn what_was_not_received_is_released_once_and_what_was_is_not() {
         let handed = Handed::default();
         handed.sent("a", "1", vec![Held::Pinned(1)], LEASE);
         assert_eq!(handed.unreceived("b", None).len(), 0, "another worker");

@@ -12,7 +12,7 @@ use crate::shared::Shared;
 
 /// How often to check whether the last task that outlives its run has ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long it may take to give everything back.
+/// How long it may take to release everything.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Keeps the permits of a run. After it is dropped, they are kept only until no task runs any more.
@@ -31,7 +31,7 @@ impl Keeper {
         Some(Self { shared: shared.clone(), ended: ended.drop_guard(), keeping })
     }
 
-    /// Stops keeping permits, and waits until everything has been given back, unless tasks are left running.
+    /// Stops keeping permits, and waits until everything has been released, unless tasks are left running.
     pub(crate) async fn end(self) {
         drop(self.ended);
         if self.shared.pool.occupied() == 0 {

@@ -11,7 +11,7 @@ use anyqueue::{CancellationToken, Clock, MessageData, PartitionId};
 /// [`WorkerBuilder::permits`](crate::WorkerBuilder::permits). The crate `anyqueue-control` has an
 /// implementation over its control store.
 ///
-/// A task holds a permit from before its pull until it is settled or given back. All methods except
+/// A task holds a permit from before its pull until it is settled or released. All methods except
 /// [`changed`](Self::changed), [`admit`](Self::admit), [`keep`](Self::keep) and [`leave`](Self::leave) are
 /// called by the worker's loop and must not wait.
 #[async_trait]
@@ -33,8 +33,8 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     /// has changed since [`can_start`](Self::can_start).
     fn start(&self, partition: &PartitionId, permits: usize) -> Option<CancellationToken>;
 
-    /// Gives back permits that are no longer needed; `started` says whether their tasks had started.
-    fn give_back(&self, partition: &PartitionId, permits: usize, started: bool);
+    /// Releases permits that are no longer needed; `started` says whether their tasks had started.
+    fn release(&self, partition: &PartitionId, permits: usize, started: bool);
 
     /// How long tasks may take to stop once their permits cannot be kept.
     fn grace(&self) -> Duration;
@@ -46,7 +46,7 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     /// name runs, and afterwards as long as one of its tasks does.
     async fn keep(&self, worker: &str, partitions: &[PartitionId], clock: &Clock);
 
-    /// Gives back everything that is not in use. Called after [`keep`](Self::keep) was dropped. It must end
+    /// Releases everything that is not in use. Called after [`keep`](Self::keep) was dropped. It must end
     /// by itself within seconds.
     async fn leave(&self);
 
@@ -75,24 +75,24 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
 #[must_use = "dropping tickets releases them"]
 #[non_exhaustive]
 pub enum Admission {
-    /// It may start, and holds these tickets until it is settled or given back.
+    /// It may start, and holds these tickets until it is settled or released.
     Open(Vec<Ticket>),
     /// Not yet: it is postponed by this delay, uncounted.
     Closed(Duration),
 }
 
-/// Permission to run one task, from a limit that depends on the message. Dropping the ticket gives it back.
+/// Permission to run one task, from a limit that depends on the message. Dropping the ticket releases it.
 #[must_use = "dropping it releases it"]
 pub struct Ticket {
     revoked: CancellationToken,
-    give_back: Option<Box<dyn FnOnce() + Send + Sync>>,
+    release: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl Ticket {
     /// Makes a ticket. `revoked` is cancelled when the task has to stop because the ticket cannot be kept.
-    /// `give_back` is called when the ticket is dropped, and must not wait.
-    pub fn new(revoked: CancellationToken, give_back: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self { revoked, give_back: Some(Box::new(give_back)) }
+    /// `release` is called when the ticket is dropped, and must not wait.
+    pub fn new(revoked: CancellationToken, release: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { revoked, release: Some(Box::new(release)) }
     }
 
     /// Waits until the task has to stop.
@@ -103,8 +103,8 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(give_back) = self.give_back.take() {
-            give_back();
+        if let Some(release) = self.release.take() {
+            release();
         }
     }
 }
@@ -115,7 +115,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Permits of one partition. Dropping them gives them back.
+/// Permits of one partition. Dropping them releases them.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<dyn Permits>,
@@ -171,7 +171,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.permits.give_back(&self.partition, self.count, self.revoked.is_some());
+            self.permits.release(&self.partition, self.count, self.revoked.is_some());
         }
     }
 }

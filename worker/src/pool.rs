@@ -200,7 +200,7 @@ impl SlotPermit {
         }
     }
 
-    /// Adds the permit that lets the tasks run, which is given back with the slots.
+    /// Adds the permit that lets the tasks run, which is released with the slots.
     pub(crate) fn holding(mut self, held: Option<Permit>) -> Self {
         self.held = held;
         self

@@ -224,7 +224,7 @@ async fn the_shortest_limit_of_its_tasks_is_that_of_the_batch() {
 }
 
 #[tokio::test]
-async fn a_shutdown_interrupts_the_batch_and_gives_back_what_has_not_started() {
+async fn a_shutdown_interrupts_the_batch_and_releases_what_has_not_started() {
     let (harness, _, mut begins) =
         gated(|worker| worker.partition(groups(3)).slots(1).prefetch(1).drain(secs(1), secs(1)));
     push(&harness, "a", 0..5).await;
@@ -261,7 +261,7 @@ async fn kinds_do_not_mix_and_what_has_no_batch_handler_runs_alone() {
         worker.handler("m", move |number: u32, task: TaskContext| {
             m.lock().unwrap().push(vec![number]);
             async move {
-                assert_eq!(task.delivery_count(), Some(1), "what was given back is not counted");
+                assert_eq!(task.delivery_count(), Some(1), "what was released is not counted");
                 Ok(())
             }
         })
@@ -276,7 +276,7 @@ async fn kinds_do_not_mix_and_what_has_no_batch_handler_runs_alone() {
 }
 
 #[tokio::test]
-async fn what_stands_behind_a_run_is_given_back_while_it_runs() {
+async fn what_stands_behind_a_run_is_released_while_it_runs() {
     let (harness, gate, mut begins) = gated(|worker| {
         worker.partition(groups(9)).batch_handler("l", |_: Vec<Task<u32>>, _| async { Ok(()) })
     });

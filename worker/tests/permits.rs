@@ -1,4 +1,4 @@
-//! Permits: asked for before a pull, and given back however a task ends.
+//! Permits: asked for before a pull, and released however a task ends.
 
 #![allow(
     clippy::unwrap_used,
@@ -111,7 +111,7 @@ impl Permits for Fake {
         Some(state.revoked.clone())
     }
 
-    fn give_back(&self, _: &PartitionId, permits: usize, started: bool) {
+    fn release(&self, _: &PartitionId, permits: usize, started: bool) {
         self.change(|state| {
             state.in_use -= permits;
             state.started -= if started { permits } else { 0 };
@@ -231,7 +231,7 @@ async fn permits_come_back_however_tasks_end() {
 }
 
 #[tokio::test]
-async fn what_must_not_start_is_given_back_uncounted() {
+async fn what_must_not_start_is_released_uncounted() {
     let permits = Fake::of(3);
     permits.state().is_closed = true;
     let harness = served(&permits);

@@ -95,7 +95,7 @@ async fn nothing_is_claimed_without_a_slot() {
 }
 
 #[tokio::test]
-async fn what_is_prefetched_is_given_back_if_no_slot_frees_and_not_fetched_again_before_one_does() {
+async fn what_is_prefetched_is_released_if_no_slot_frees_and_not_fetched_again_before_one_does() {
     let (harness, gate, mut begins) = gated(|worker| worker.slots(1).prefetch(3).prefetch_ttl(secs(10)));
     push(&harness, 5).await;
     let watch = async {
@@ -224,7 +224,7 @@ async fn a_task_never_runs_twice_at_once_in_one_worker() {
     let run = tokio::spawn(async move { worker.run_until(std::future::pending()).await });
     begins.recv().await.unwrap();
     harness.stall(secs(31));
-    // It comes again, and is put off, as long as the first run has not ended.
+    // It comes again, and is deferred, as long as the first run has not ended.
     while harness.counts("p").await.unwrap().delayed != Some(1) {
         tokio::task::yield_now().await;
     }
@@ -284,7 +284,7 @@ async fn a_paused_partition_starts_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn pausing_while_it_runs_gives_back_what_has_not_started() {
+async fn pausing_while_it_runs_releases_what_has_not_started() {
     let (harness, gate, mut begins) = gated(|worker| worker.slots(1).prefetch(2));
     push(&harness, 4).await;
     let watch = async {
@@ -313,7 +313,7 @@ impl Governor for Switch {
 }
 
 #[tokio::test]
-async fn the_governor_stops_the_pulling_and_gives_back_what_has_not_started() {
+async fn the_governor_stops_the_pulling_and_releases_what_has_not_started() {
     let switch = Switch::default();
     let (harness, gate, mut begins) = gated(|worker| worker.slots(1).prefetch(2).governor(switch.clone()));
     push(&harness, 4).await;

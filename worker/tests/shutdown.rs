@@ -49,7 +49,7 @@ async fn end(run: JoinHandle<Summary>) -> Summary {
 }
 
 #[tokio::test]
-async fn a_shutdown_lets_running_tasks_end_and_gives_back_the_rest() {
+async fn a_shutdown_lets_running_tasks_end_and_releases_the_rest() {
     let queue = queue();
     let (begun, mut begins) = mpsc::channel(9);
     let open = Arc::new(Semaphore::new(0));
@@ -154,7 +154,7 @@ async fn a_handler_that_blocks_is_told_as_stuck_and_left_behind_in_bounded_time(
 }
 
 #[tokio::test]
-async fn dropping_the_run_gives_back_what_has_not_started_and_running_tasks_go_on() {
+async fn dropping_the_run_releases_what_has_not_started_and_running_tasks_go_on() {
     let queue = queue();
     let (begun, mut begins) = mpsc::channel(9);
     let (ended, mut ends) = mpsc::channel(9);

@@ -154,7 +154,7 @@
 //! | `claims`, `taken` | sorted set, hash | when claims end, and what they hold |
 //! | `heads`, `behind:…` | hash, sorted sets | who is in front of each group: on offer, held or postponed; and those that wait behind, by their places in it |
 //! | `places:…` | sorted sets | only for groups with several members in front or with disabled ones: the places of these; `heads` has how many are in front then |
-//! | `since` | hash | since when messages stand in line that matured or moved after their push, and which were given back |
+//! | `since` | hash | since when messages stand in line that matured or moved after their push, and which were released |
 //! | `placed0` … `placed9` | sorted sets | ready messages that stand elsewhere than at the end, as amendments put them, by when they were pushed |
 //! | `disabled` | hash | disabled messages, and what puts each back where it stood |
 //! | `urgent` | sorted set | when messages become urgent; the rest of time for those that were held then |

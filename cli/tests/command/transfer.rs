@@ -207,7 +207,7 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
 }
 
 #[tokio::test]
-async fn an_interrupted_move_gives_back_what_it_holds_and_says_so() {
+async fn an_interrupted_move_releases_what_it_holds_and_says_so() {
     let bed = Bed::new();
     push_lines(&bed, 0..2000).await;
     let command = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5", "--json"];

@@ -159,7 +159,7 @@ async fn sigterm_lets_commands_finish_and_takes_nothing_more() {
 }
 
 #[tokio::test]
-async fn what_a_shutdown_interrupts_is_given_back_uncounted() {
+async fn what_a_shutdown_interrupts_is_released_uncounted() {
     let bed = Bed::new();
     bed.ok(&["push", "q", "x"]).await;
     let exec = "echo began > began; exec sleep 1000";

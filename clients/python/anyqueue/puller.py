@@ -1,4 +1,4 @@
-"""Pulls for a worker, and gives back tasks that it does not begin."""
+"""Pulls for a worker, and releases tasks that it does not begin."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ class Puller:
         self._backoff = Backoff()
         self._stopped = threading.Event()
         self._cut = False
-        # Until when tasks may be given back: set before the stop.
+        # Until when tasks may be released: set before the stop.
         self.deadline = 0.0
 
     def stop(self) -> None:
@@ -81,8 +81,8 @@ class Puller:
             LOG.warning("could not ask what was sent last; it comes again when its lease ends: %s", problem)
             return []
 
-    def give_back(self, tasks: List[Task]) -> None:
-        """Gives tasks back untouched, if the service can be reached until the deadline; otherwise they go back when their leases
+    def release(self, tasks: List[Task]) -> None:
+        """Releases tasks untouched, if the service can be reached until the deadline; otherwise they go back when their leases
         end."""
         backoff = Backoff()
         with self._connect() as client:
@@ -93,7 +93,7 @@ class Puller:
                     answers = client.settle(*ends, timeout=max(1.0, left))
                     tasks = [task for task, answer in zip(tasks, answers) if answer["outcome"] == "error"]
                 except Problem as problem:
-                    LOG.warning("could not give back what had not begun: %s", problem)
+                    LOG.warning("could not release what had not begun: %s", problem)
                 pause = backoff.pause()
                 if time.monotonic() + pause >= self.deadline:
                     return

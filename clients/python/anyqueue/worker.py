@@ -233,7 +233,7 @@ class Worker:
                     self._keeper.hold(task)
                     self._pulled.put_nowait(task)
         if unwanted:
-            puller.give_back(tasks)
+            puller.release(tasks)
 
     def _run_tasks(self) -> None:
         with self._connect() as client:

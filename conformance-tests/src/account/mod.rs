@@ -29,7 +29,7 @@ pub(crate) struct Drained {
 /// Drains everything.
 pub(crate) async fn drain(c: &Context) -> CaseResult<Drained> {
     let rules = Rules::of(c.capabilities());
-    give_back(c, &rules).await;
+    release(c, &rules).await;
     let client = c.fresh().await?;
     client.note("the account: drain everything");
     let drain =
@@ -62,7 +62,7 @@ fn broken(c: &Context, exported: &Exported, violation: Violation) -> Stop {
 
 /// Releases what the case's clients still hold, and resumes what it paused. The answers do not matter here:
 /// the drain shows the result.
-async fn give_back(c: &Context, rules: &Rules) {
+async fn release(c: &Context, rules: &Rules) {
     let exported = c.history().export(rules.clone());
     let timeline = Timeline::of(&exported.trace);
     for client in c.clients() {

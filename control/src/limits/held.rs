@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub(super) next_start: Option<Instant>,
     /// The last pause that was made because nothing was free.
     pub(super) pause: Duration,
-    /// The time before which nothing more is given back.
+    /// The time before which nothing more is released.
     pub(super) give_at: Option<Instant>,
     /// When the rate allows the next task, if a pull waits for that.
     pub(super) hint_at: Option<Instant>,
@@ -84,7 +84,7 @@ impl Held {
         of_cap.min(self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.left(now)))
     }
 
-    /// Whether there is something to request or to give back, if `in_use` permits are in use.
+    /// Whether there is something to request or to release, if `in_use` permits are in use.
     pub(super) fn is_needy(&self, in_use: usize, now: Instant) -> bool {
         let asks = self.ask_at(in_use, now).is_some_and(|at| at <= now);
         asks || self.has_surplus(in_use) && self.give_at.is_none_or(|at| at <= now)

@@ -261,7 +261,7 @@ impl Keeper {
         }
     }
 
-    /// Gives back what is not in use.
+    /// Releases what is not in use.
     pub(super) async fn leave(&self) {
         self.stock().is_leaving = true;
         let (_turns, Some(clock)) = (self.turns.lock().await, self.clock.get()) else { return };

@@ -1,7 +1,7 @@
 //! Limits that all processes of an application share: how many tasks run at once, and how fast they start.
 //!
 //! Each limit is one entry of the [control store](anyqueue::control), `limit/<name>`. A *cap* sets how many
-//! tasks run at once: each process takes a block of permits, renews it with each beat, and gives back what it
+//! tasks run at once: each process takes a block of permits, renews it with each beat, and releases what it
 //! does not need. Blocks expire, so nothing leaks when a process dies, and the valid blocks together never
 //! exceed the cap. A *rate* sets how fast tasks start, with a burst after a pause.
 //!

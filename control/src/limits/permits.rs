@@ -14,7 +14,7 @@ use super::keeper::Keeper;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PermitOptions {
-    /// The time between beats. With each beat a worker renews the permits that it holds, gives back those
+    /// The time between beats. With each beat a worker renews the permits that it holds, releases those
     /// that it does not need, and looks for new limits. Default: 5 s.
     pub every: Duration,
     /// How long permits remain a worker's own if it is not heard of again. Default: 15 s.
@@ -103,9 +103,9 @@ impl Permits for LimitPermits {
         self.0.stock().start(partition, permits, now)
     }
 
-    fn give_back(&self, partition: &PartitionId, permits: usize, started: bool) {
+    fn release(&self, partition: &PartitionId, permits: usize, started: bool) {
         let Some(now) = self.now() else { return };
-        if self.0.stock().give_back(partition, permits, started, now) {
+        if self.0.stock().release(partition, permits, started, now) {
             self.0.asked.notify_one();
         }
     }

@@ -107,7 +107,7 @@ impl Stock {
     }
 
     /// Returns whether there is something to give to others.
-    pub(super) fn give_back(
+    pub(super) fn release(
         &mut self,
         partition: &PartitionId,
         permits: usize,
@@ -150,7 +150,7 @@ impl Stock {
         next
     }
 
-    /// The limits for which there is something to request or to give back.
+    /// The limits for which there is something to request or to release.
     pub(super) fn needy(&self, now: Instant) -> Vec<String> {
         let needy = |held: &Held| held.is_needy(self.in_use(&held.partition).0, now);
         self.limits.iter().filter(|(_, held)| needy(held)).map(|(name, _)| name.clone()).collect()

@@ -133,12 +133,12 @@ impl Process {
 
     /// So many tasks that had started have ended.
     pub(crate) fn end(&self, tasks: usize) {
-        self.permits.give_back(&mail(), tasks, true);
+        self.permits.release(&mail(), tasks, true);
     }
 
     /// So many permits were not needed.
-    pub(crate) fn give_back(&self, permits: usize) {
-        self.permits.give_back(&mail(), permits, false);
+    pub(crate) fn release(&self, permits: usize) {
+        self.permits.release(&mail(), permits, false);
     }
 
     /// It does nothing any more, as if it had been killed or frozen.

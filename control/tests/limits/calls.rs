@@ -92,7 +92,7 @@ async fn look(bed: &Bed, process: &mut Process) {
 }
 
 #[tokio::test]
-async fn who_was_to_give_back_what_others_gave_meanwhile_keeps_it_and_asks_no_more() {
+async fn who_was_to_release_what_others_gave_meanwhile_keeps_it_and_asks_no_more() {
     let bed = Bed::new();
     put(&bed, 6).await;
     let (counting, limits) = Counting::over(&bed);
@@ -107,7 +107,7 @@ async fn who_was_to_give_back_what_others_gave_meanwhile_keeps_it_and_asks_no_mo
     // Of three permits one is left to it, until two of the other's tasks end.
     let (permits, limits) = (b.permits.clone(), bed.limits.clone());
     *counting.before_change.lock().unwrap() = Some(Box::pin(async move {
-        permits.give_back(&mail(), 2, true);
+        permits.release(&mail(), 2, true);
         for _ in 0..1000 {
             if limits.get("l").await.unwrap().unwrap().held == 4 {
                 break;

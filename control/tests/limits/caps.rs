@@ -1,4 +1,4 @@
-//! Caps: blocks of permits that processes take, renew and give back.
+//! Caps: blocks of permits that processes take, renew and release.
 
 use anyqueue_control::limits::Limit;
 use anyqueue_worker::Permits;
@@ -10,14 +10,14 @@ fn cap(most: u64) -> Limit {
 }
 
 #[tokio::test]
-async fn processes_share_a_cap_and_what_one_gives_back_another_gets() {
+async fn processes_share_a_cap_and_what_one_releases_another_gets() {
     let bed = Bed::new();
     bed.limits.put("l", &cap(5)).await.unwrap();
     let (a, b) = (bed.process("a").await, bed.process("b").await);
     assert_eq!(a.get(&bed, 3).await, 3);
     assert_eq!(b.get(&bed, 9).await, 2);
     assert_eq!(b.get(&bed, 9).await, 0);
-    a.give_back(3);
+    a.release(3);
     let mut of_b = 0;
     for _ in 0..44 {
         of_b += b.take(9);
@@ -81,7 +81,7 @@ async fn of_several_that_run_more_than_a_lowered_cap_none_starts_anything_until_
         let taken = [0, 1].map(|place| processes[place].take(1));
         let more: usize = taken.iter().sum();
         assert!(more == 0 || left + more <= 4, "{more} more beside {left}");
-        processes.iter().zip(taken).for_each(|(process, taken)| process.give_back(taken));
+        processes.iter().zip(taken).for_each(|(process, taken)| process.release(taken));
         bed.pass(millis(250)).await;
     }
 }
@@ -114,15 +114,15 @@ async fn the_permits_of_a_killed_process_are_free_within_their_validity() {
 }
 
 #[tokio::test]
-async fn who_leaves_gives_back_what_is_not_in_use_at_once() {
+async fn who_leaves_releases_what_is_not_in_use_at_once() {
     let bed = Bed::new();
     bed.limits.put("l", &cap(3)).await.unwrap();
     let mut a = bed.process("a").await;
     assert_eq!(a.get(&bed, 3).await, 3);
-    a.give_back(2);
+    a.release(2);
     a.leave().await;
     assert_eq!((bed.info().await.held, a.take(1)), (1, 0));
-    a.give_back(1);
+    a.release(1);
     a.leave().await;
     assert!(bed.info().await.holders.is_empty());
 }

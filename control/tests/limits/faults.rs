@@ -105,7 +105,7 @@ async fn a_process_that_is_cut_off_starts_nothing_and_stops_its_tasks_before_oth
         assert!(task.is_cancelled(), "it was to stop before");
         assert!(a.permits.problem().unwrap().contains("limits cannot be reached"));
         a.end(1);
-        a.give_back(1);
+        a.release(1);
         faulty.set(WORKS);
         bed.pass(secs(6)).await;
         assert_eq!((a.get(&bed, 1).await, a.permits.problem()), (1, None), "it goes on");
@@ -138,7 +138,7 @@ async fn permits_whose_answer_was_lost_are_not_used_and_not_lost() {
     bed.pass(secs(6)).await;
     assert_eq!(a.get(&bed, 3).await, 3);
     // It gives two back, and the answer to that is lost: others may have them already.
-    a.give_back(3);
+    a.release(3);
     faulty.set(LOSES_ANSWERS);
     bed.pass(secs(9)).await;
     let b = bed.process("b").await;

@@ -32,7 +32,7 @@ impl Busy {
         for _ in 0..self.process.take(most) {
             match self.process.start() {
                 Some(task) => self.running.push(task),
-                None => self.process.give_back(1),
+                None => self.process.release(1),
             }
         }
     }
@@ -129,7 +129,7 @@ async fn what_runs_is_never_more_than_the_cap() {
                 *in_use += process.take(random.usize(1..6));
             } else {
                 let back = random.usize(0..=*in_use);
-                process.give_back(back);
+                process.release(back);
                 *in_use -= back;
             }
             let sum: usize = all.iter().map(|(_, in_use)| in_use).sum();

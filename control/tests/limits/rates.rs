@@ -27,7 +27,7 @@ async fn start_all(bed: &Bed, process: &Process) -> usize {
             process.start().unwrap();
             unstarted -= 1;
         }
-        process.give_back(unstarted);
+        process.release(unstarted);
         process.end(pulled - unstarted);
         started += pulled - unstarted;
         if pulled == unstarted {
@@ -113,7 +113,7 @@ async fn a_cap_and_a_rate_of_one_limit_both_hold() {
     bed.limits.put("l", &rate(100.0, 5).cap(2)).await.unwrap();
     let a = bed.process("a").await;
     assert_eq!(a.get(&bed, 9).await, 2);
-    a.give_back(2);
+    a.release(2);
     bed.limits.put("l", &rate(0.1, 1).cap(2)).await.unwrap();
     bed.pass(secs(6)).await;
     assert_eq!(a.get(&bed, 9).await, 1);

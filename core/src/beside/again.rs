@@ -17,14 +17,14 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 impl Beside {
     /// Settles deliveries of tasks that have ended already, though their settlement was never sent or never
-    /// arrived, and returns the others. If the ledger cannot tell, all are given back: a task that has ended
+    /// arrived, and returns the others. If the ledger cannot tell, all are returned: a task that has ended
     /// would run again, and none could be settled.
     pub(super) async fn without_ended(
         &self,
         partition: &PartitionId,
         deliveries: Vec<RawDelivery>,
     ) -> Result<Vec<RawDelivery>> {
-        // Where releases are not counted, a message that was given back after its end looks new.
+        // Where releases are not counted, a message that was released after its end looks new.
         let counts_all = self.capabilities.delivery_count == DeliveryCount::Deliveries;
         let is_repeated = |delivery: &RawDelivery| {
             delivery.unreadable.is_none() && !(counts_all && delivery.delivery_count == Some(1))

@@ -90,7 +90,7 @@ impl DeadLetters {
         }
         let held = self.pull(page.limit.min(MAX_PAGE)).await?;
         let listed = held.iter().map(|handler| handler.message().clone().into()).collect();
-        self.give_back(held).await;
+        self.release(held).await;
         Ok(listed)
     }
 
@@ -127,7 +127,7 @@ impl DeadLetters {
 
     /// Releases deliveries before the caller goes on, so that its next call finds them. A release that fails
     /// is repeated in the background, as for any delivery that is dropped.
-    pub(super) async fn give_back(&self, mut held: Vec<Delivery>) {
+    pub(super) async fn release(&self, mut held: Vec<Delivery>) {
         self.queue.settle_many(held.iter_mut().map(|handler| (handler, QueueMessageStatus::Waiting))).await;
     }
 

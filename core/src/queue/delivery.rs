@@ -23,11 +23,11 @@ use crate::storage::{Action, ExtendOutcome, Lease, SettleOutcome, Settlement};
 /// A message that this process holds, and the right to decide what happens to it.
 ///
 /// Until it is settled or dropped, core keeps its lease alive, unless the pull turned that off. Dropping it
-/// unsettled gives the message back to the queue, promptly and without blocking; if the process dies, the
-/// lease expires. If ownership is lost all the same (because the server was out of reach for too long, or
-/// another consumer has the message now), [`lost`](Self::lost) fires: stop working then, because another
-/// consumer may be doing the same work.
-#[must_use = "dropping a delivery releases the message to the queue"]
+/// unsettled releases the message, promptly and without blocking; if the process dies, the lease expires. If
+/// ownership is lost all the same (because the server was out of reach for too long, or another consumer has
+/// the message now), [`lost`](Self::lost) fires: stop working then, because another consumer may be doing the
+/// same work.
+#[must_use = "dropping a delivery releases the message"]
 pub struct Delivery {
     shared: Arc<Shared>,
     held: Arc<Held>,

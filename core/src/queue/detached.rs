@@ -23,7 +23,7 @@ const FORMAT: u8 = 1;
 /// All that is needed to settle a delivery without its [`Delivery`]: for services that hand messages to
 /// others and keep no state of their own.
 ///
-/// Nothing keeps its lease alive, gives the message back or notices that the lease is lost. It does not count
+/// Nothing keeps its lease alive, releases the message or notices that the lease is lost. It does not count
 /// towards `max_held`. Anyone who has it can settle the message, so keep it as secret as the message itself:
 /// [`to_bytes`](Self::to_bytes) neither encrypts nor signs.
 ///

@@ -72,9 +72,9 @@ impl IntoFuture for PullGroups {
 /// is the only member.
 ///
 /// Each member is a [`Delivery`] of its own and can be settled by itself. Until all of them have been
-/// settled, no other consumer gets a member of the group. Dropping the group gives back the members that were
+/// settled, no other consumer gets a member of the group. Dropping the group releases the members that were
 /// not settled; they are delivered again in the same order.
-#[must_use = "dropping a group releases its members to the queue"]
+#[must_use = "dropping a group releases its members"]
 pub struct GroupDelivery {
     queue: Queue,
     members: Vec<Delivery>,

@@ -61,7 +61,7 @@ impl Queue {
     }
 
     /// Closes the queue: refuses new work with [`Closed`](crate::ErrorKind::Closed), wakes waiting pulls,
-    /// lets calls in flight finish, gives back held deliveries (their handlers see them as lost), and closes
+    /// lets calls in flight finish, releases held deliveries (their handlers see them as lost), and closes
     /// the storage. Waits for at most the call timeout at each step. Idempotent.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Queue {
         };
         let timeout = shared.options.call_timeout;
         tokio::select! { biased; () = finish => {}, () = shared.exec.sleep(timeout) => {} }
-        shared.give_back_all().await;
+        shared.release_all().await;
         shared.bounded(Operation::Close, |storage| async move { storage.close().await }).await
     }
 

@@ -192,7 +192,7 @@ impl LeaseKeeper {
         asked.collect()
     }
 
-    /// Takes out everything held, for a close that gives it all back.
+    /// Takes out everything held, for a close that releases it all.
     pub(crate) fn drain(&self) -> Vec<Arc<Held>> {
         let mut state = self.lock();
         state.next = None;

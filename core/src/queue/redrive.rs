@@ -131,7 +131,7 @@ impl Redrive {
                 break;
             }
         }
-        self.dead.give_back(aside).await;
+        self.dead.release(aside).await;
         Ok(done)
     }
 

@@ -69,7 +69,7 @@ async fn what_may_have_ended_is_not_handed_out_while_the_ledger_cannot_tell() {
     let error = lab.queue.pull("jobs").max(2).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("ledger"), "{error}");
-    assert_eq!(lab.state_of_message(fresh).await, Some(MessageState::Ready), "it was given back");
+    assert_eq!(lab.state_of_message(fresh).await, Some(MessageState::Ready), "it was released");
 
     lab.down.store(false, SeqCst);
     let held = lab.queue.pull("jobs").max(2).wait(Duration::from_secs(5)).await.unwrap();

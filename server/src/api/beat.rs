@@ -119,9 +119,9 @@ pub(crate) async fn beat(
     let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
     app.places.heard(&name);
     // Only once it is known to be this worker: what another worker with its name was handed is not its to
-    // give back.
+    // release.
     if let Some(received) = &told.received {
-        app.give_back(app.handed.unreceived(&puller(&name), Some(received))).await;
+        app.release(app.handed.unreceived(&puller(&name), Some(received))).await;
     }
     Ok(Json(HeardAnswer::of(&heard, state, held)))
 }

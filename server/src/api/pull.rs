@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::body::{GiveBack, HandOut};
+use crate::body::{HandOut, ReleaseOnDrop};
 use crate::desk::Line;
 use crate::handed::puller;
 use crate::held::Held;
@@ -101,7 +101,7 @@ pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>)
     let worker = request.worker.as_deref().map(puller);
     if let Some(worker) = &worker {
         let unreceived = app.handed.unreceived(worker, request.received.as_deref());
-        app.give_back(unreceived).await;
+        app.release(unreceived).await;
     }
     let deliveries = checked.deliveries(&app).await?;
     let name = uuid::Uuid::now_v7().to_string();
@@ -118,7 +118,7 @@ pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>)
         handed.push(one);
         held.push(own);
     }
-    let give_back = GiveBack::new(app.clone(), held);
+    let release = ReleaseOnDrop::new(app.clone(), held);
     let body = serde_json::to_vec(&Pulled { pull: name.clone(), deliveries: handed })
         .map_err(|error| Problem::invalid(error.to_string()))?;
     let sent = move |held: Vec<Held>| {
@@ -128,7 +128,7 @@ pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>)
             app.handed.sent(&worker, &name, held, longest);
         }
     };
-    let body = Body::new(HandOut::new(Bytes::from(body), give_back, Box::new(sent)));
+    let body = Body::new(HandOut::new(Bytes::from(body), release, Box::new(sent)));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 

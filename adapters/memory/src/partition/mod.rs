@@ -65,7 +65,7 @@ impl Partition {
             for id in ids {
                 // Some were settled, and may be held under another claim by now.
                 if let Some(message) = self.messages.get_mut(&id).filter(|message| message.is_in(claim)) {
-                    let next = self.queues.give_back(message);
+                    let next = self.queues.release(message);
                     self.offer(next);
                 }
             }
@@ -214,7 +214,7 @@ impl Partition {
         if attempt == Attempt::TakenOff {
             message.deliveries -= 1;
         }
-        let next = queues.give_back(message);
+        let next = queues.release(message);
         self.offer(next);
         Some(())
     }

@@ -143,7 +143,7 @@ impl Queues {
     /// Puts a returned message ahead of those that were never delivered. Returns the same as
     /// [`stand`](Self::stand).
     #[must_use]
-    pub(super) fn give_back(&mut self, message: &mut Message) -> Option<MessageId> {
+    pub(super) fn release(&mut self, message: &mut Message) -> Option<MessageId> {
         message.position.lane = Lane::Returned;
         self.stand(message)
     }

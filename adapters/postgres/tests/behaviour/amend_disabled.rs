@@ -41,7 +41,7 @@ async fn what_is_disabled_is_given_to_nobody_and_comes_back_where_it_stood() {
     assert_eq!((shown.state, shown.due_in, shown.delivery_count), (MessageState::Disabled, None, Some(1)));
     let deliveries = pull(&queue, &p, 9).await;
     assert_eq!(texts(&deliveries), ["next", "last"]);
-    // The one that goes on holds its group while it is held, and those that are enabled stand in line: given back, it is behind them.
+    // The one that goes on holds its group while it is held, and those that are enabled stand in line: released, it is behind them.
     for _ in 0..2 {
         assert_eq!(amend(&queue, &p, &all, Amend::new().enable()).await, [AmendOutcome::Amended; 5]);
     }

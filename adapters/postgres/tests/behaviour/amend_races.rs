@@ -206,7 +206,7 @@ async fn many_that_amend_beside_all_others_hardly_ever_lock_one_out_and_leave_ev
         let (bed, p, ended) = (Arc::clone(&bed), p.clone(), Arc::clone(&ended));
         tasks.spawn(async move { work(&bed, p, task, ended).await });
     }
-    let queues = tokio::time::timeout(SOON * 3, tasks.join_all()).await.expect("nobody waits for ever");
+    let queues = tokio::time::timeout(SOON * 3, tasks.join_all()).await.expect("nobody waits forever");
     let ended = ended.load(Ordering::Relaxed);
     assert!(ended <= MOST, "{ended} calls were ended");
     let queue = &queues[0];

@@ -145,7 +145,7 @@ async fn a_purge_passes_over_what_is_locked_and_deletes_all_the_rest() {
 }
 
 #[tokio::test]
-async fn a_purge_waits_for_what_is_just_being_given_back() {
+async fn a_purge_waits_for_what_is_just_being_released() {
     let Some(bed) = Bed::find().await else { return };
     let queue = bed.open().await;
     push(&queue, &part("p"), &["x"; 10]).await;

@@ -52,7 +52,7 @@ async fn churn(bed: &Bed, action: Action) -> Vec<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_among_many_that_give_back_gets_as_many_as_it_asks_for() {
+async fn a_pull_among_many_that_release_gets_as_many_as_it_asks_for() {
     let Some(bed) = Bed::find().await else { return };
     for action in [Action::Release, Action::Postpone { delay: Duration::ZERO, headers: None }] {
         let short = churn(&bed, action.clone()).await.iter().filter(|got| **got < BATCH).count();

@@ -123,7 +123,7 @@ async fn work(queue: PostgresQueue, puller: usize, account: Arc<Mutex<Account>>)
         for held in &held {
             account.lock().unwrap().hold(&group(held), puller);
         }
-        // All from one on are given back, and come again in order.
+        // All from one on are released, and come again in order.
         let kept = if round.is_multiple_of(3) { held.len() / 2 } else { held.len() };
         let (kept, back) = held.split_at(kept);
         for (some, action) in [(kept, Action::Remove), (back, Action::Release)] {

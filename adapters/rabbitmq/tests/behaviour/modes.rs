@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::common::{Bed, SOON, becomes, messages, part, pull, push, settle, take, texts};
 
 #[tokio::test]
-async fn what_is_held_ready_is_served_in_order_and_given_back_when_idle() {
+async fn what_is_held_ready_is_served_in_order_and_released_when_idle() {
     let Some(bed) = Bed::shared().await else { return };
     let (p, queue) = (part("work"), bed.builder().prefetch(50).open().await.unwrap());
     push(&queue, &p, &messages(200)).await;

@@ -155,7 +155,7 @@ async fn disabled_goes_to_nobody_and_enabled_stands_where_it_stood() {
     let returned = pull(&queue, &p, 1).await;
     assert_eq!(texts(&returned), ["2"]);
     settle(&queue, &returned, Action::Release).await;
-    // Its place is passed by now; what was given back is still ahead.
+    // Its place is passed by now; what was released is still ahead.
     amend(&queue, &p, &[&all[4], &all[1], &all[3]], Amend::new().enable()).await;
     assert_eq!(queue.counts(&p).await.unwrap().ready, Some(5));
     assert_eq!(texts(&pull(&queue, &p, 2).await), ["2", "1"]);
@@ -288,7 +288,7 @@ async fn a_message_changes_its_group_and_each_group_has_a_head() {
 }
 
 #[tokio::test]
-async fn one_that_was_given_back_stays_ahead_with_its_new_priority() {
+async fn one_that_was_released_stays_ahead_with_its_new_priority() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     let level = |text: &str, level| MessageData::new(text).with_priority(level);
@@ -305,7 +305,7 @@ async fn one_that_was_given_back_stays_ahead_with_its_new_priority() {
 
 /// Its old place in the list is not taken for the new one.
 #[tokio::test]
-async fn one_that_came_back_to_its_old_priority_and_is_given_back_is_ahead() {
+async fn one_that_came_back_to_its_old_priority_and_is_released_is_ahead() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     let all = messages(&["0", "1", "2", "3"]);

@@ -81,7 +81,7 @@ async fn older_releases_are_refused_once_something_was_amended_and_not_before() 
     assert_eq!(urgent, Value::BulkString(b"3".to_vec()));
 }
 
-/// As they are in queues that an older release wrote, which notes nothing of what it gives back or what matures.
+/// As they are in queues that an older release wrote, which notes nothing of what it releases or what matures.
 #[tokio::test]
 async fn messages_of_an_older_release_are_amended() {
     let Some(bed) = Bed::find().await else { return };

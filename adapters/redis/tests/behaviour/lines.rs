@@ -138,7 +138,7 @@ async fn calls_of_more_than_a_batch_lose_nothing() {
 }
 
 #[tokio::test]
-async fn one_call_gives_back_a_bounded_number_of_messages() {
+async fn one_call_releases_a_bounded_number_of_messages() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     fill(&queue, &p, 6000, |message| message).await;

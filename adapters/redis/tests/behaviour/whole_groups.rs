@@ -111,7 +111,7 @@ async fn max_counts_messages_and_cuts_the_last_group() {
 }
 
 #[tokio::test]
-async fn one_that_is_given_back_waits_for_the_others_and_comes_first_then() {
+async fn one_that_is_released_waits_for_the_others_and_comes_first_then() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     for (action, count) in [(Action::Release, 1), (Action::Retry, 2)] {
@@ -129,9 +129,9 @@ async fn one_that_is_given_back_waits_for_the_others_and_comes_first_then() {
     assert_left_nothing(&bed, &p).await;
 }
 
-/// As it was given back, it is ahead of what was never delivered when its turn comes.
+/// As it was released, it is ahead of what was never delivered when its turn comes.
 #[tokio::test]
-async fn those_that_were_given_back_keep_their_order_and_go_ahead_of_what_is_new() {
+async fn those_that_were_released_keep_their_order_and_go_ahead_of_what_is_new() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     let (_, held) = hold_three(&queue, &p).await;

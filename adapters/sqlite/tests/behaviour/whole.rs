@@ -174,7 +174,7 @@ async fn one_that_was_regrouped_while_it_was_set_aside_stands_at_the_end_it_join
 }
 
 #[tokio::test]
-async fn an_earlier_member_that_is_enabled_comes_before_one_that_is_given_back() {
+async fn an_earlier_member_that_is_enabled_comes_before_one_that_is_released() {
     let bed = Bed::new().await;
     let ids = push_members(&bed, &["a", "b", "c"]).await;
     amended(&bed.queue, &part("p"), &ids[..1], Amend::new().disable()).await;

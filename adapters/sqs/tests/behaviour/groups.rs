@@ -63,7 +63,7 @@ async fn those_behind_a_message_that_comes_again_come_after_it() {
 }
 
 #[tokio::test]
-async fn a_handle_that_closes_gives_back_those_behind() {
+async fn a_handle_that_closes_releases_those_behind() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, other) = (fifo(&bed).await, fifo(&bed).await);
     let sent = of_group("g", 3);

@@ -154,12 +154,12 @@ async fn what_goes_back_unseen_is_no_delivery() {
     push(&other, "p", &all).await;
     assert_eq!(found(&pull(&queue, 1).await), [9]);
     let begun = Instant::now();
-    let given_back = || {
+    let released = || {
         let seen = bed.wire.seen("ChangeMessageVisibilityBatch");
         seen.iter().map(|seen| seen.body["Entries"].as_array().unwrap().len()).sum::<usize>()
     };
-    while given_back() < 8 {
-        assert!(begun.elapsed() < SOON, "{} went back", given_back());
+    while released() < 8 {
+        assert!(begun.elapsed() < SOON, "{} went back", released());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let held = take(&queue, &part("p"), 9).await;
@@ -253,7 +253,7 @@ async fn a_level_that_cannot_be_asked_lets_no_lower_one_go_first() {
 }
 
 #[tokio::test]
-async fn what_is_being_given_back_goes_before_what_is_below_it() {
+async fn what_is_being_released_goes_before_what_is_below_it() {
     let Some(bed) = Bed::find().await else { return };
     let queue = levels(&bed).await;
     let all: Vec<_> = (0..4).map(|level| MessageData::new("x").with_priority(level)).collect();

@@ -50,7 +50,7 @@ pub(crate) async fn corrupt(endpoint: &str, queue: &str, id: MessageId) -> Resul
         if let Some(found) = met.iter().position(is_it) {
             let found = met.swap_remove(found);
             send_damaged(&client, &url, &found).await?;
-            return give_back(&client, &url, met).await;
+            return release(&client, &url, met).await;
         }
     }
     Err(missing("the message did not come"))
@@ -68,7 +68,7 @@ async fn send_damaged(client: &Client, url: &str, message: &Message) -> Result<(
     client.delete_message().queue_url(url).receipt_handle(receipt).send().await.map(drop).map_err(refused)
 }
 
-async fn give_back(client: &Client, url: &str, met: Vec<Message>) -> Result<()> {
+async fn release(client: &Client, url: &str, met: Vec<Message>) -> Result<()> {
     for message in met {
         let receipt = message.receipt_handle.unwrap_or_default();
         let show = client.change_message_visibility().queue_url(url).receipt_handle(receipt);

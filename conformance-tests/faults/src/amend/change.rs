@@ -228,7 +228,7 @@ impl Quirk for OldPriority {
     }
 }
 
-/// While a pull waits, some amendments are put off until it has ended.
+/// While a pull waits, some amendments are deferred until it has ended.
 #[derive(Debug)]
 struct Unheard {
     which: fn(&Amend) -> bool,

@@ -100,7 +100,7 @@ async fn the_rest_goes_on(c: &Context) -> CaseResult {
     let got = c.client().take(&p, 3).await?;
     c.same(
         Clause::Pause,
-        "what was given back, and what was pushed",
+        "what was released, and what was pushed",
         &[pushed, vec![released.lease.id, failed.lease.id]].concat(),
         &got,
     )?;

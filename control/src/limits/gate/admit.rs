@@ -56,7 +56,7 @@ impl Keeper {
             let place = self.gates.place(id, clock.now());
             match self.enter(&place, rule, clock).await {
                 Ok(ticket) => tickets.push(ticket),
-                // The tickets of other limits are given back.
+                // The tickets of other limits are released.
                 Err(wait) => return Admission::Closed(wait + wait.min(SPREAD).mul_f64(fastrand::f64())),
             }
         }

@@ -34,7 +34,7 @@ pub(super) struct Gates {
     places: Mutex<HashMap<PlaceId, Arc<Place>>>,
     /// Counts the uses of places, to find the one used the longest ago.
     uses: AtomicU64,
-    /// Signals that something can be given back.
+    /// Signals that something can be released.
     given: Arc<Notify>,
 }
 

@@ -121,10 +121,10 @@ impl Place {
         state.in_use += 1;
         (state.closed_until, state.pause) = (None, Duration::ZERO);
         let place = self.clone();
-        Ticket::new(state.revoked.clone(), move || place.give_back())
+        Ticket::new(state.revoked.clone(), move || place.release())
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         let mut state = self.lock();
         state.in_use = state.in_use.saturating_sub(1);
         // The next task need not wait for what others know about the place.

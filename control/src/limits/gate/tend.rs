@@ -1,4 +1,4 @@
-//! Keeping what tasks have of places, and giving back what they no longer need.
+//! Keeping what tasks have of places, and releasing what they no longer need.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -15,7 +15,7 @@ use super::job_wire::{Kind, Which, lease};
 use super::job_worker::{JobWorker, expired};
 use super::oldest::{oldest, served};
 use crate::app::App;
-use crate::body::{GiveBack, HandOut};
+use crate::body::{HandOut, ReleaseOnDrop};
 use crate::fate::failed;
 use crate::problem::{Answer, Problem};
 use crate::wire::{Content, Json, message_id, partition};
@@ -58,7 +58,7 @@ pub(crate) async fn dequeue(State(app): State<Arc<App>>, Json(which): Json<Which
     let beyond: Vec<_> = kept.iter().skip(info.slots.saturating_sub(1)).collect();
     for (id, sealed) in &beyond {
         if let Ok(held) = app.open(sealed) {
-            app.give_back(vec![held]).await;
+            app.release(vec![held]).await;
         }
         registry.keep(&worker.name, &worker.session, |kept| kept.remove(*id, sealed)).await?;
     }
@@ -81,12 +81,12 @@ pub(crate) async fn dequeue(State(app): State<Arc<App>>, Json(which): Json<Which
     let id = delivery.id();
     let held = app.hand_out(delivery);
     let sealed = app.seal(&held);
-    let give_back = GiveBack::new(app.clone(), vec![held]);
+    let release = ReleaseOnDrop::new(app.clone(), vec![held]);
     // Kept before it is sent: a task that nobody can name would be lost until its lease ends.
     let is_kept = registry.keep(&worker.name, &worker.session, |kept| kept.put(id, sealed.clone())).await?;
     is_kept.ok_or_else(expired)?;
     let body = serde_json::to_vec(&job).map_err(|error| Problem::invalid(error.to_string()))?;
-    let body = Body::new(HandOut::new(Bytes::from(body), give_back, Box::new(drop)));
+    let body = Body::new(HandOut::new(Bytes::from(body), release, Box::new(drop)));
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 

@@ -55,7 +55,7 @@ async fn what_comes_to_stand_behind_a_head_keeps_its_count_and_comes_back_first(
     let shown = bed.queue.browse(&p, Page::of(9)).await.unwrap();
     assert_eq!((shown[1].state, shown[1].delivery_count), (MessageState::Ready, Some(1)));
     settle(&bed.queue, &two[0].lease, Action::Remove).await;
-    let got = pull(&bed.queue, &p, 9).await; // what was given back comes first, though it was pushed later
+    let got = pull(&bed.queue, &p, 9).await; // what was released comes first, though it was pushed later
     assert_eq!(
         (texts(&got), got[0].delivery_count),
         (vec!["1".to_owned(), "never delivered".to_owned()], Some(2))

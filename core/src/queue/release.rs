@@ -1,4 +1,4 @@
-//! Deliveries that go back without their handler's word: lost, dropped, or still held when the queue closes.
+//! Releases deliveries without a decision of their handler: lost, dropped, or still held when the queue closes.
 
 use super::keeper::Held;
 use super::shared::Shared;
@@ -16,7 +16,7 @@ impl Shared {
         }
     }
 
-    /// Gives a delivery back without waiting.
+    /// Releases a delivery without waiting.
     pub(super) fn release(&self, held: &Held, message: &MessageData, delivery_count: Option<u32>) {
         let action = self.returned(message, delivery_count);
         self.deliveries.note(held.lease.id, &action);
@@ -28,7 +28,7 @@ impl Shared {
         self.settler.submit_detached(&self.exec, self.settle_lane(&held.lease.partition), settlement.into());
     }
 
-    pub(super) async fn give_back_all(&self) {
+    pub(super) async fn release_all(&self) {
         let held = self.keeper.drain();
         let settlements: Vec<_> =
             held.iter().map(|held| Settlement::new(held.lease.clone(), Action::Release)).collect();
@@ -39,7 +39,7 @@ impl Shared {
             for error in
                 self.settle_apart(part.to_vec()).await.iter().filter_map(|answer| answer.as_ref().err())
             {
-                // The end of the lease gives it back instead.
+                // The end of the lease releases it instead.
                 tracing::debug!(%error, "a delivery could not be released at close");
             }
         }
