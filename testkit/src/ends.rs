@@ -1,5 +1,5 @@
-//! The ends of any number of tasks, as SQL that fills a store's own tables: millions of ends, without a queue
-//! that has to be worked off first.
+//! The ends of any number of tasks, as SQL that fills a store's own tables: millions of ends, without
+//! processing a queue first.
 //!
 //! The SQL writes the tables of this release's stores, which are not a public interface: it changes with each
 //! change of a schema.

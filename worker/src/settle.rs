@@ -301,7 +301,7 @@ impl Shared {
         // The items before the cursor are done, so the message has succeeded, unless the item after them
         // failed.
         let state = if outcome == Outcome::Retried { EndState::Failed } else { EndState::Succeeded };
-        let why = format!("goes on as {}", next.id());
+        let why = format!("resumes as {}", next.id());
         match Successors::new().then(delivery.partition(), next) {
             Ok(then) => {
                 Decision::settle(QueueMessageStatus::Processed, outcome).then(then).ended_as(state, why)

@@ -164,7 +164,7 @@ async fn a_kind_that_is_full_does_not_hold_up_the_others() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, all).await.expect("not all were worked");
+    tokio::time::timeout(PATIENCE, all).await.expect("not all were processed");
     assert_eq!(most.load(SeqCst), 1);
     worker.shutdown();
     assert_eq!(run.await.unwrap().unwrap().processed, 23);

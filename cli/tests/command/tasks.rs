@@ -51,8 +51,8 @@ async fn a_filter_that_makes_the_backend_read_everything_says_so() {
     assert!(quiet.err.is_empty(), "{quiet:?}");
 }
 
-/// A queue of three tasks, worked: one succeeds, one dies, and one waits.
-async fn worked(keep: &[&str]) -> (Bed, Vec<String>) {
+/// A queue of three tasks, processed: one succeeds, one dies, and one waits.
+async fn processed(keep: &[&str]) -> (Bed, Vec<String>) {
     let bed = Bed::new();
     let mut ids = Vec::new();
     for (payload, more) in
@@ -77,7 +77,7 @@ fn ids_of(lines: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn what_lives_is_dead_or_has_ended_is_listed_counted_and_found() {
-    let (bed, ids) = worked(&["--ledger", "--keep-output"]).await;
+    let (bed, ids) = processed(&["--ledger", "--keep-output"]).await;
     let all = listed(&bed, &[]).await;
     let states: Vec<_> = all.iter().map(|line| line["state"].clone()).collect();
     assert_eq!(states, ["scheduled", "failed", "succeeded"]);
@@ -104,7 +104,7 @@ async fn what_lives_is_dead_or_has_ended_is_listed_counted_and_found() {
 
 #[tokio::test]
 async fn a_task_is_shown_with_its_result_and_its_errors() {
-    let (bed, ids) = worked(&["--ledger", "--keep-output"]).await;
+    let (bed, ids) = processed(&["--ledger", "--keep-output"]).await;
     let done = bed.ok(&["tasks", "show", "q", &ids[0], "--json"]).await.objects().remove(0);
     assert_eq!((&done["state"], &done["result"]), (&json!("succeeded"), &json!("fine was read\n")));
     assert_eq!((&done["attempt"], &done["worker"]), (&json!(1), &json!("w")));
@@ -121,7 +121,7 @@ async fn a_task_is_shown_with_its_result_and_its_errors() {
 
 #[tokio::test]
 async fn waiting_for_a_task_tells_by_its_exit_code_what_became_of_it() {
-    let (bed, ids) = worked(&["--ledger", "--keep-output"]).await;
+    let (bed, ids) = processed(&["--ledger", "--keep-output"]).await;
     assert_eq!(bed.ok(&["tasks", "wait", "q", &ids[0], "--raw"]).await.out, "fine was read\n");
     let failed = bed.run(&["tasks", "wait", "q", &ids[1], "--json"]).await.ended_with(3);
     assert_eq!(failed.objects().remove(0)["state"], "failed");
@@ -145,7 +145,7 @@ async fn waiting_ends_when_another_process_has_settled_the_task() {
 
 #[tokio::test]
 async fn ends_are_deleted_and_nothing_that_lives_or_is_dead() {
-    let (bed, ids) = worked(&["--ledger"]).await;
+    let (bed, ids) = processed(&["--ledger"]).await;
     assert_eq!(bed.ok(&["tasks", "delete", "q", "--yes"]).await.out, "deleted 1\n");
     assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
     bed.run(&["tasks", "show", "q", &ids[0]]).await.ended_with(4);
@@ -154,11 +154,11 @@ async fn ends_are_deleted_and_nothing_that_lives_or_is_dead() {
 
 #[tokio::test]
 async fn without_a_ledger_no_end_is_kept_and_a_time_that_is_over_is_over() {
-    let (bed, ids) = worked(&[]).await;
+    let (bed, ids) = processed(&[]).await;
     assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
-    let (bed, ids) = worked(&["--keep-success", "0s"]).await;
+    let (bed, ids) = processed(&["--keep-success", "0s"]).await;
     assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
-    let (bed, ids) = worked(&["--keep-success", "1ms"]).await;
+    let (bed, ids) = processed(&["--keep-success", "1ms"]).await;
     crate::bed::until("the end lapses", async || (listed(&bed, &[]).await.len() == 2).then_some(())).await;
     bed.run(&["tasks", "show", "q", &ids[0]]).await.ended_with(4);
     assert_eq!(bed.ok(&["ledger", "purge"]).await.out, "freed 1\n");
@@ -203,7 +203,7 @@ async fn a_list_is_repeated_while_it_is_watched() {
 
 #[tokio::test]
 async fn dead_and_delayed_tasks_run_again_when_they_are_retried() {
-    let (bed, ids) = worked(&["--ledger"]).await;
+    let (bed, ids) = processed(&["--ledger"]).await;
     let outcome = |line: &Value| line["outcome"].as_str().unwrap().to_owned();
     let named = bed.run(&["tasks", "retry", "q", &ids[0], &ids[1], &ids[2], &ids[1], "--json"]).await;
     let lines = named.ended_with(3).objects();
@@ -219,7 +219,7 @@ async fn dead_and_delayed_tasks_run_again_when_they_are_retried() {
 
 #[tokio::test]
 async fn a_filter_chooses_what_is_retried_once_it_is_confirmed() {
-    let (bed, _) = worked(&["--ledger"]).await;
+    let (bed, _) = processed(&["--ledger"]).await;
     let unasked = bed.run(&["tasks", "retry", "q", "--state", "failed"]).await.ended_with(2);
     assert!(unasked.err.contains("--yes"), "{unasked:?}");
     bed.run(&["tasks", "retry", "q", "--state", "failed", "--kind", "good", "--yes"]).await.ended_with(4);
@@ -231,7 +231,7 @@ async fn a_filter_chooses_what_is_retried_once_it_is_confirmed() {
 
 #[tokio::test]
 async fn ended_tasks_are_summed_up_by_step_of_time() {
-    let (bed, _) = worked(&["--ledger", "--keep-success", "0s"]).await;
+    let (bed, _) = processed(&["--ledger", "--keep-success", "0s"]).await;
     let told = bed.ok(&["tasks", "stats", "q", "--since", "1h", "--by", "minute", "--json"]).await.objects();
     let (total, steps) = told.split_last().unwrap();
     assert_eq!((&total["queue"], &total["is_total"]), (&json!("q"), &json!(true)));

@@ -212,7 +212,10 @@ async fn done(app: &App, action: &str, which: &Which) -> Answer<String> {
             let paused = checked::schedule(app, name, there, pause).await?;
             (paused.is_some(), "is paused: its times pass without a task")
         }
-        "resume" => (checked::schedule(app, name, there, resume).await?.is_some(), "goes on, from now"),
+        "resume" => (
+            checked::schedule(app, name, there, resume).await?.is_some(),
+            "is resumed: its times count from now",
+        ),
         "delete" => match checked::schedule(app, name, &which.expected(), delete).await? {
             None => return Err(not_as_expected("schedule", name)),
             Some(deleted) => (deleted == Deleted::Done, "is deleted"),

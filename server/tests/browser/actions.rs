@@ -150,7 +150,7 @@ async fn a_schedule_is_run_paused_and_deleted_after_a_question(scripts: Scripts)
     browser.see("The next times, if it were not paused").await;
     assert!(scheduler.get("new year").await.unwrap().unwrap().is_paused);
     browser.press("Resume", "/cron").await;
-    browser.see("new year goes on, from now.").await;
+    browser.see("new year is resumed: its times count from now.").await;
     browser.press("Delete", "/cron/confirm").await;
     browser.see("The schedule “new year” would be deleted, for good.").await;
     browser.press("Delete it", "/cron").await;

@@ -43,7 +43,7 @@ async fn a_schedule_is_shown_run_paused_and_deleted() {
     assert_eq!(bed.queue.counts("mail").await.unwrap().ready, Some(1));
     assert!(submit(&bed, "/do/cron/run", name).await.contains("was not run"));
     assert!(submit(&bed, "/do/cron/pause", name).await.contains("if it were not paused"));
-    assert!(submit(&bed, "/do/cron/resume", name).await.contains("goes on, from now"));
+    assert!(submit(&bed, "/do/cron/resume", name).await.contains("is resumed"));
     assert!(page(&bed, "/cron/confirm?name=new%20%3Cyear%3E").await.contains("for good"));
     assert_eq!(from_elsewhere(&bed, "/do/cron/delete", name).await, 403);
     assert!(scheduler.get("new <year>").await.unwrap().is_some(), "asked, and refused to another site");

@@ -53,7 +53,7 @@ async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
     assert!(took < RECOVERY, "recovery after a fail-over took {took:?}");
 
     tokio::time::timeout(ALL, pushing).await.expect("all is pushed in the end").unwrap();
-    let seen = tokio::time::timeout(ALL, draining).await.expect("all is worked in the end").unwrap();
+    let seen = tokio::time::timeout(ALL, draining).await.expect("all is processed in the end").unwrap();
     let lost = messages.iter().filter(|message| !seen.delivered.contains(&message.id())).count();
     assert_eq!(lost, 0, "acknowledged messages that never came");
     let attempted: HashSet<_> = messages.iter().map(MessageData::id).collect();

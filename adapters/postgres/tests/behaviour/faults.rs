@@ -139,11 +139,11 @@ async fn a_server_killed_twice_and_frozen_under_load_loses_nothing_acknowledged(
     assert!(took < RECOVERY, "recovery after a freeze took {took:?}");
 
     tokio::time::timeout(ALL, pushing).await.expect("all is pushed in the end").unwrap();
-    let seen = tokio::time::timeout(ALL, draining).await.expect("all is worked in the end").unwrap();
+    let seen = tokio::time::timeout(ALL, draining).await.expect("all is processed in the end").unwrap();
     let lost = messages.iter().filter(|message| !seen.delivered.contains(&message.id())).count();
     assert_eq!(lost, 0, "acknowledged messages that never came");
     let attempted: HashSet<_> = messages.iter().map(MessageData::id).collect();
     assert!(seen.delivered.is_subset(&attempted), "messages that nobody pushed");
-    // A push that was not answered is made again: where its message was worked meanwhile, it is a second one.
+    // A push that was not answered is made again: where its message was processed meanwhile, it is a second one.
     assert!(seen.settled_twice.len() <= 300, "{} messages were settled twice", seen.settled_twice.len());
 }

@@ -135,7 +135,7 @@ async fn slow_and_cut(c: &Context) -> CaseResult {
             Clause::Stored,
             &left,
             left.is_empty(),
-            "every message to be worked",
+            "every message to be processed",
             format!("{} were not", left.len()),
         )
     };
