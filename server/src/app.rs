@@ -15,7 +15,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access;
-use crate::desk::Desk;
 use crate::ended::EndCounts;
 use crate::handed::Handed;
 use crate::held::Held;
@@ -23,6 +22,7 @@ use crate::keys::Keys;
 use crate::pins::Pins;
 use crate::places::Places;
 use crate::problem::{Answer, Problem};
+use crate::pull_coalescer::PullCoalescer;
 use crate::sampler::{Sample, Sampler};
 use crate::seal::{Opened, Sealer};
 use crate::sessions::Sessions;
@@ -40,7 +40,7 @@ const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// The state that all requests of an instance share.
 pub(crate) struct App {
     pub(crate) queue: Queue,
-    pub(crate) desk: Desk,
+    pub(crate) pulls: PullCoalescer,
     pub(crate) control: Option<ControlStore>,
     pub(crate) scheduler: Option<Scheduler>,
     pub(crate) sealer: Sealer,

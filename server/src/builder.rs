@@ -17,7 +17,6 @@ use tokio::sync::Semaphore;
 use crate::api;
 use crate::app::{App, MetricsPage};
 use crate::connections::{self, Room};
-use crate::desk::Desk;
 use crate::ended::EndCounts;
 use crate::error::ServerError;
 use crate::guard::{Guard, guarded};
@@ -27,6 +26,7 @@ use crate::keys::{Keys, MIN_TOKEN_BYTES};
 use crate::pages;
 use crate::pins::Pins;
 use crate::places::Places;
+use crate::pull_coalescer::PullCoalescer;
 use crate::sampler::Sampler;
 use crate::seal::Sealer;
 use crate::sessions::Sessions;
@@ -179,7 +179,7 @@ impl ServerBuilder {
             keys: Keys::new(&self.tokens, control.as_ref(), requires_token).await?,
             sessions: Sessions::new(),
             trail: Trail::new(control.as_ref(), self.read_only),
-            desk: Desk::of(self.queue.clone()),
+            pulls: PullCoalescer::of(self.queue.clone()),
             queue: self.queue,
             control,
             scheduler,

@@ -17,7 +17,7 @@ pub(crate) async fn forget(app: Arc<App>) {
         tokio::time::sleep(SWEEP).await;
         app.pins.sweep();
         app.handed.sweep();
-        app.desk.sweep();
+        app.pulls.sweep();
     }
 }
 

@@ -38,10 +38,10 @@ pub(crate) struct Arguments {
     /// Keeps the ends of tasks, and accounts for each
     #[arg(long)]
     ledger: bool,
-    /// Also runs worker processes that register, share a limit and run a schedule, and harms them too
+    /// Also runs worker processes that register, share a limit and run a schedule, and disrupts them too
     #[arg(long)]
     control: bool,
-    /// What keeps ends and control entries for RabbitMQ and SQS: a server of its own, which is harmed too, or a file
+    /// What keeps ends and control entries for RabbitMQ and SQS: a server of its own, which is disrupted too, or a file
     #[arg(long, value_name = "STORE", default_value = "postgres")]
     store: Backend,
 }
@@ -79,7 +79,7 @@ pub(crate) async fn soak(arguments: &Arguments) -> Result<bool> {
     let rng = |number: u64| fastrand::Rng::with_seed(seed.wrapping_add(number));
     let work_of_processes = async {
         let Some(control) = &mut control else { return Ok(()) };
-        control.harm(through.open().await?, rng(2), until).await
+        control.disrupt(through.open().await?, rng(2), until).await
     };
     let at_store = async {
         let Some(store) = &store else { return Ok(Faults::default()) };

@@ -28,7 +28,7 @@ const PLACES: usize = 3;
 pub(super) enum Side {
     Messages(PartitionId, Option<MessageId>),
     /// Tasks that live or are dead, as a ledger beside the queue knows them.
-    Told(PartitionId, Option<EndedCursor>),
+    Recorded(PartitionId, Option<EndedCursor>),
     Ended(PartitionId, Option<EndedCursor>),
 }
 
@@ -86,8 +86,8 @@ impl Walk {
                 let partition = partition.clone();
                 self.page.extend(page.into_iter().map(|browsed| Task::of_message(&partition, browsed, now)));
             }
-            Some(Side::Told(partition, after)) => {
-                let page = self.queue.told_page(partition, *after).await?;
+            Some(Side::Recorded(partition, after)) => {
+                let page = self.queue.recorded_page(partition, *after).await?;
                 *after = page.next;
                 self.page.extend(page.tasks);
                 if after.is_some() {

@@ -300,7 +300,7 @@ impl Queue {
     }
 
     /// Returns a page of those tasks.
-    pub(super) async fn told_page(
+    pub(super) async fn recorded_page(
         &self,
         partition: &PartitionId,
         after: Option<EndedCursor>,
@@ -337,7 +337,7 @@ impl Queue {
             sides.push_back(Side::Messages(partition.dead_letters(), None));
         }
         if self.is_told() && (filter.wants_live() || filter.wants_dead()) {
-            sides.push_back(Side::Told(partition.clone(), None));
+            sides.push_back(Side::Recorded(partition.clone(), None));
         }
         if ended.is_some() && self.has_ledger() {
             sides.push_back(Side::Ended(partition.clone(), None));
@@ -368,7 +368,7 @@ impl Queue {
                 count.await.map(Some)
             }
             // Some of them may have ended since, which only reading them shows.
-            Side::Told(..) => Ok(None),
+            Side::Recorded(..) => Ok(None),
             Side::Messages(partition, _) => {
                 let counts = self.counts(partition).await?;
                 let is_dead = partition.is_dead_letters();

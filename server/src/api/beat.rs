@@ -52,7 +52,7 @@ impl From<Condition> for WorkerState {
 /// What a worker reports.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Told {
+pub(crate) struct Heartbeat {
     /// Its state; by default `working`. An order is repeated until this shows that it was received.
     #[serde(default)]
     state: Condition,
@@ -93,7 +93,7 @@ pub(crate) struct HeldDelivery {
         ("worker" = String, Path, description = "Its name."),
         ("worker-session" = String, Header, description = "The session from its registration.")
     ),
-    request_body = Told,
+    request_body = Heartbeat,
     responses(
         (status = 200, description = "What it should do.", body = HeardAnswer),
         (status = 410, description = "It is no longer registered and has to register again. Its deliveries are still its own until their leases end.", body = Problem)
@@ -103,30 +103,30 @@ pub(crate) async fn beat(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
     headers: HeaderMap,
-    Json(told): Json<Told>,
+    Json(heartbeat): Json<Heartbeat>,
 ) -> Answer<Json<HeardAnswer>> {
     app.writable()?;
     let session = session(&headers)?;
-    told.check()?;
+    heartbeat.check()?;
     let registry = app.registry()?;
     // Before the registry is asked: if it is unreachable, the leases are extended all the same.
-    let held = held(&app, &name, &told).await;
-    let state = told.state.into();
+    let held = held(&app, &name, &heartbeat).await;
+    let state = heartbeat.state.into();
     let tasks = held.iter().filter(|(_, lease)| !matches!(lease, LeaseAnswer::Lost));
     let elsewhere = held.iter().filter(|(_, lease)| lease.is_misdirected()).count();
-    let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), told.memory_bytes)
+    let beat = Beat::new(state, tasks.filter_map(|(task, _)| task.clone()).collect(), heartbeat.memory_bytes)
         .with_unnamed(elsewhere);
     let heard = registry.beat(&name, &session, &beat).await?.ok_or_else(|| gone(&name))?;
     app.places.heard(&name);
     // Only once it is known to be this worker: what another worker with its name was handed is not its to
     // release.
-    if let Some(received) = &told.received {
+    if let Some(received) = &heartbeat.received {
         app.release(app.handed.unreceived(&puller(&name), Some(received))).await;
     }
     Ok(Json(HeardAnswer::of(&heard, state, held)))
 }
 
-impl Told {
+impl Heartbeat {
     fn check(&self) -> Answer<()> {
         if self.held.len() > MAX_HELD {
             let text = format!("more than {MAX_HELD} deliveries: name those that have run longest");
@@ -141,12 +141,12 @@ impl Told {
 }
 
 /// What the registry shows of each named delivery, and what became of its lease.
-async fn held(app: &App, name: &str, told: &Told) -> Vec<(Option<HeldTask>, LeaseAnswer)> {
-    let opened: Vec<Answer<Held>> = told.held.iter().map(|held| app.open(&held.delivery)).collect();
+async fn held(app: &App, name: &str, heartbeat: &Heartbeat) -> Vec<(Option<HeldTask>, LeaseAnswer)> {
+    let opened: Vec<Answer<Held>> = heartbeat.held.iter().map(|held| app.open(&held.delivery)).collect();
     // Read before: a delivery that is ended here is no longer kept.
     let tasks = join_all(opened.iter().map(|held| async { shown(app, held.as_ref().ok()?).await })).await;
-    let leases = leases(app, name, opened, told.lease_ms.map(Duration::from_millis)).await;
-    let tasks = tasks.into_iter().zip(&told.held);
+    let leases = leases(app, name, opened, heartbeat.lease_ms.map(Duration::from_millis)).await;
+    let tasks = tasks.into_iter().zip(&heartbeat.held);
     let tasks = tasks.map(|(task, held)| Some(task?.with_progress(held.progress.clone())));
     tasks.zip(leases).collect()
 }

@@ -14,10 +14,10 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::{HandOut, ReleaseOnDrop};
-use crate::desk::Line;
 use crate::handed::puller;
 use crate::held::Held;
 use crate::problem::{Answer, Problem};
+use crate::pull_coalescer::PullKey;
 use crate::wire::{About, Content, Json, MAX_ITEMS, millis, partition};
 
 /// The longest wait of a pull.
@@ -150,7 +150,7 @@ impl Handed {
 /// A pull whose values have been checked.
 struct Checked {
     /// In the order of preference.
-    lines: Vec<Line>,
+    keys: Vec<PullKey>,
     max: usize,
     wait: Duration,
 }
@@ -176,8 +176,8 @@ impl Pull {
             return Err(Problem::invalid(format!("a worker's name has 1 to {MAX_WORKER_BYTES} bytes")));
         }
         let lease = self.lease_ms.map(Duration::from_millis);
-        let lines = partitions.into_iter().map(|partition| Line { partition, lease }).collect();
-        Ok(Checked { lines, max: self.max, wait })
+        let keys = partitions.into_iter().map(|partition| PullKey { partition, lease }).collect();
+        Ok(Checked { keys, max: self.max, wait })
     }
 }
 
@@ -185,17 +185,17 @@ impl Checked {
     /// Returns what is ready, in the order of the queues; if nothing is, waits for what comes first.
     async fn deliveries(&self, app: &App) -> Answer<Vec<Delivery>> {
         let mut all = Vec::new();
-        let waits_at_once = match self.lines.as_slice() {
-            [only] => !self.wait.is_zero() && !app.desk.flows(only),
+        let waits_at_once = match self.keys.as_slice() {
+            [only] => !self.wait.is_zero() && !app.pulls.flows(only),
             _ => false,
         };
         if !waits_at_once {
-            for line in &self.lines {
+            for key in &self.keys {
                 let room = self.max - all.len();
                 if room == 0 {
                     break;
                 }
-                match app.desk.take(line, room).await {
+                match app.pulls.take(key, room).await {
                     Ok(more) => all.extend(more),
                     Err(error) if all.is_empty() => return Err(error.into()),
                     // What was pulled before the error is handed out.
@@ -221,8 +221,8 @@ impl Checked {
     /// Waits on all queues at once. The first that has messages wins; the other pulls are dropped, and what
     /// they still bring goes back.
     async fn first(&self, app: &App) -> Answer<Vec<Delivery>> {
-        let pull = |line| Box::pin(app.desk.wait(line, self.max, self.wait));
-        let mut waiting: Vec<_> = self.lines.iter().map(pull).collect();
+        let pull = |key| Box::pin(app.pulls.wait(key, self.max, self.wait));
+        let mut waiting: Vec<_> = self.keys.iter().map(pull).collect();
         while !waiting.is_empty() {
             let (answer, _, others) = select_all(waiting).await;
             match answer {

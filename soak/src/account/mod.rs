@@ -20,11 +20,11 @@ use life::{Life, Saying};
 #[derive(Debug)]
 pub(crate) struct Account {
     moves: MoveGuarantee,
-    book: Mutex<Book>,
+    record: Mutex<Record>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct Record {
     lives: HashMap<MessageId, Life>,
     unsettled: usize,
     /// How many statements consumers have made of how a task ends.
@@ -43,25 +43,25 @@ pub(crate) enum End {
 
 impl Account {
     pub(crate) fn new(moves: MoveGuarantee) -> Self {
-        Self { moves, book: Mutex::default() }
+        Self { moves, record: Mutex::default() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, id: MessageId, change: impl FnOnce(&mut Life)) {
-        let mut book = self.book();
-        let life = book.lives.entry(id).or_default();
+        let mut record = self.record();
+        let life = record.lives.entry(id).or_default();
         let before = usize::from(life.is_unsettled());
         change(life);
         let after = usize::from(life.is_unsettled());
-        book.unsettled = book.unsettled + after - before;
+        record.unsettled = record.unsettled + after - before;
     }
 
     /// Returns how many messages are known to be in the queue.
     pub(crate) fn unsettled(&self) -> usize {
-        self.book().unsettled
+        self.record().unsettled
     }
 
     /// Notes that the message is about to be pushed, perhaps for another time.
@@ -91,17 +91,17 @@ impl Account {
 
     /// Returns the messages that were acknowledged.
     pub(crate) fn acknowledged(&self) -> Vec<MessageId> {
-        let book = self.book();
-        book.lives.iter().filter(|(_, life)| life.acknowledged).map(|(id, _)| *id).collect()
+        let record = self.record();
+        record.lives.iter().filter(|(_, life)| life.acknowledged).map(|(id, _)| *id).collect()
     }
 
     /// Returns for how long nothing has been delivered.
     pub(crate) fn quiet(&self) -> Duration {
-        self.book().last_delivery.get_or_insert_with(Instant::now).elapsed()
+        self.record().last_delivery.get_or_insert_with(Instant::now).elapsed()
     }
 
     pub(crate) fn delivered(&self, id: MessageId) {
-        self.book().last_delivery = Some(Instant::now());
+        self.record().last_delivery = Some(Instant::now());
         self.change(id, |life| {
             life.deliveries += 1;
             life.ghost |= life.removals + life.deaths > 0;
@@ -112,9 +112,9 @@ impl Account {
     /// ledger's entry will name this statement.
     pub(crate) fn say(&self, id: MessageId, delivery: Option<u32>, state: EndState) -> u64 {
         let number = {
-            let mut book = self.book();
-            book.sayings += 1;
-            book.sayings
+            let mut record = self.record();
+            record.sayings += 1;
+            record.sayings
         };
         self.change(id, |life| life.said.push(Saying { number, state, delivery, is_confirmed: false }));
         number
@@ -148,14 +148,14 @@ impl Account {
     }
 
     pub(crate) fn hung(&self) {
-        self.book().hung += 1;
+        self.record().hung += 1;
     }
 
     /// Notes the dead letters at the end.
     pub(crate) fn close(&self, dead: Vec<MessageId>) {
         let mut seen = HashSet::new();
         let twice = dead.iter().filter(|id| !seen.insert(**id)).count();
-        self.book().dead_twice = u32::try_from(twice).unwrap_or(u32::MAX);
+        self.record().dead_twice = u32::try_from(twice).unwrap_or(u32::MAX);
         for id in dead {
             self.change(id, |life| life.found_dead = true);
         }
@@ -168,8 +168,8 @@ impl Account {
         // comes again.
         let ends_once = can.settle_confirm == SettleConfirm::Confirmed;
         let dies_once = ends_once && can.moves == MoveGuarantee::Atomic;
-        let book = self.book();
-        let count = |wrong: &dyn Fn(&Life) -> bool| book.lives.values().filter(|life| wrong(life)).count();
+        let record = self.record();
+        let count = |wrong: &dyn Fn(&Life) -> bool| record.lives.values().filter(|life| wrong(life)).count();
         let certain = |life: &Life| !life.doubtful;
         let unless = |is_kept: bool, count: usize| if is_kept { count } else { 0 };
         let rules: [(&str, usize); 8] = [
@@ -193,9 +193,9 @@ impl Account {
             ),
             (
                 "dead letters are there twice",
-                unless(dies_once, usize::try_from(book.dead_twice).unwrap_or(usize::MAX)),
+                unless(dies_once, usize::try_from(record.dead_twice).unwrap_or(usize::MAX)),
             ),
-            ("calls hung", usize::try_from(book.hung).unwrap_or(usize::MAX)),
+            ("calls hung", usize::try_from(record.hung).unwrap_or(usize::MAX)),
         ];
         let broken = rules.into_iter().filter(|(_, count)| *count > 0);
         let mut violations: Vec<_> = broken.map(|(what, count)| format!("{count} {what}")).collect();
@@ -207,12 +207,12 @@ impl Account {
 
     /// Compares what the ledger and the queue have at the end with what was pushed and said: see [`Found`].
     pub(crate) fn ledger_violations(&self, found: &Found, keeping: Keeping) -> Vec<String> {
-        ledger::violations(&self.book().lives, found, keeping)
+        ledger::violations(&self.record().lives, found, keeping)
     }
 
     pub(crate) fn totals(&self) -> Value {
-        let book = self.book();
-        let count = |is: &dyn Fn(&Life) -> bool| book.lives.values().filter(|life| is(life)).count();
+        let record = self.record();
+        let count = |is: &dyn Fn(&Life) -> bool| record.lives.values().filter(|life| is(life)).count();
         json!({
             "attempted": count(&|life| life.attempted),
             "acknowledged": count(&|life| life.acknowledged),
@@ -222,7 +222,7 @@ impl Account {
             "dead": count(&|life| life.found_dead),
             "end_unknown": count(&|life| life.end_unknown),
             "came_again_after_their_end": count(&|life| life.ghost),
-            "dead_twice": book.dead_twice,
+            "dead_twice": record.dead_twice,
             "duplicates_of_doubtful_pushes": count(&|life| life.doubtful && life.removals + life.deaths > 1),
         })
     }

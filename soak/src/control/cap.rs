@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyqueue::MessageId;
 
-use super::herd::{Harm, Harmed};
+use super::herd::{Disrupted, Disruption};
 use super::record::{Note, What};
 
 /// How long before a crowd it is of interest what was done to its processes.
@@ -20,7 +20,7 @@ pub(super) struct Run {
 }
 
 /// Returns the runs, and how many of them neither ended nor were in a process that was killed.
-pub(super) fn runs(notes: &[Note], harmed: &[Harmed]) -> (Vec<Run>, usize) {
+pub(super) fn runs(notes: &[Note], disrupted: &[Disrupted]) -> (Vec<Run>, usize) {
     let mut open: HashMap<(u32, MessageId), VecDeque<u64>> = HashMap::new();
     let mut runs = Vec::new();
     for note in notes {
@@ -36,17 +36,17 @@ pub(super) fn runs(notes: &[Note], harmed: &[Harmed]) -> (Vec<Run>, usize) {
     }
     let mut endless = 0;
     for ((process, _), begun) in open {
-        let was_killed = harmed.iter().any(|it| it.process == process && it.how == Harm::Killed);
+        let was_killed = disrupted.iter().any(|it| it.process == process && it.how == Disruption::Killed);
         endless += if was_killed { 0 } else { begun.len() };
         runs.extend(begun.into_iter().map(|from_ns| Run { process, from_ns, until_ns: u64::MAX }));
     }
-    (cut(runs, harmed), endless)
+    (cut(runs, disrupted), endless)
 }
 
 /// Cuts runs short: in a process that was killed they ended then. In a process that was frozen beyond its
 /// permits they are left out from then on, because a limit cannot hold for them.
-fn cut(mut runs: Vec<Run>, harmed: &[Harmed]) -> Vec<Run> {
-    let grave = harmed.iter().filter(|it| it.how != Harm::Frozen);
+fn cut(mut runs: Vec<Run>, disrupted: &[Disrupted]) -> Vec<Run> {
+    let grave = disrupted.iter().filter(|it| it.how != Disruption::Frozen);
     for it in grave {
         for run in runs.iter_mut().filter(|run| run.process == it.process) {
             if run.from_ns < it.until_ns && run.until_ns > it.from_ns {
@@ -75,7 +75,7 @@ pub(super) fn most_at_once(runs: impl IntoIterator<Item = Run>) -> i64 {
 
 /// Describes the runs at the first moment at which there were more than `cap`, and what was done to their
 /// processes shortly before, for anyone who looks for the cause.
-pub(super) fn crowd(runs: &[Run], harmed: &[Harmed], cap: i64) -> String {
+pub(super) fn crowd(runs: &[Run], disrupted: &[Disrupted], cap: i64) -> String {
     let at = |ns: u64| runs.iter().filter(move |run| run.from_ns <= ns && ns < run.until_ns);
     let crowded = |run: &&Run| i64::try_from(at(run.from_ns).count()).is_ok_and(|count| count > cap);
     let Some(first) = runs.iter().filter(crowded).map(|run| run.from_ns).min() else { return String::new() };
@@ -84,12 +84,12 @@ pub(super) fn crowd(runs: &[Run], harmed: &[Harmed], cap: i64) -> String {
     for run in at(first) {
         let _ = write!(text, "; worker {} from {} to {} ms", run.process, ms(run.from_ns), ms(run.until_ns));
     }
-    let recent = |it: &&Harmed| {
+    let recent = |it: &&Disrupted| {
         it.from_ns <= first
             && it.until_ns >= first.saturating_sub(RECENT_NS)
             && at(first).any(|run| run.process == it.process)
     };
-    for it in harmed.iter().filter(recent) {
+    for it in disrupted.iter().filter(recent) {
         let (from, until) = (ms(it.from_ns), ms(it.until_ns));
         let _ = write!(text, "; {:?} {} from {from} to {until} ms", it.how, it.process);
     }
@@ -110,8 +110,8 @@ mod tests {
         Note { what, task: MessageId::from_bytes([task; 16]), process, at_ns }
     }
 
-    fn harmed(how: Harm, process: u32, from_ns: u64, until_ns: u64) -> Harmed {
-        Harmed { process, how, from_ns, until_ns }
+    fn disrupted(how: Disruption, process: u32, from_ns: u64, until_ns: u64) -> Disrupted {
+        Disrupted { process, how, from_ns, until_ns }
     }
 
     /// Two tasks in process 1 from 0 and 5 on, and one in process 2 from 10 on; those of process 1 end at 20.
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn a_crowd_is_told_with_what_was_done_to_it() {
-        let harmed = [harmed(Harm::Frozen, 1, 2, 4), harmed(Harm::Killed, 9, 2, 4)];
-        let (runs, _) = runs(&notes(), &harmed);
-        assert_eq!(crowd(&runs, &harmed, 3), "");
-        let told = crowd(&runs, &harmed, 2);
+        let disrupted = [disrupted(Disruption::Frozen, 1, 2, 4), disrupted(Disruption::Killed, 9, 2, 4)];
+        let (runs, _) = runs(&notes(), &disrupted);
+        assert_eq!(crowd(&runs, &disrupted, 3), "");
+        let told = crowd(&runs, &disrupted, 2);
         assert!(
             told.contains("worker 2 from 0") && told.contains("Frozen 1") && !told.contains('9'),
             "{told}"
@@ -154,19 +154,19 @@ mod tests {
         notes.retain(|note| note.process == 2 || note.what == What::Begun);
         let (alive, endless) = runs(&notes, &[]);
         assert_eq!((most_at_once(alive), endless), (3, 2));
-        let (dead, endless) = runs(&notes, &[harmed(Harm::Killed, 1, 7, u64::MAX)]);
+        let (dead, endless) = runs(&notes, &[disrupted(Disruption::Killed, 1, 7, u64::MAX)]);
         assert_eq!((most_at_once(dead), endless), (2, 0));
     }
 
     #[test]
     fn only_who_is_frozen_beyond_its_permits_is_left_out_and_only_from_then_on() {
-        for (how, most) in [(Harm::Frozen, 3), (Harm::FrozenBeyond, 2)] {
-            let (runs, _) = runs(&notes(), &[harmed(how, 1, 7, 15)]);
+        for (how, most) in [(Disruption::Frozen, 3), (Disruption::FrozenBeyond, 2)] {
+            let (runs, _) = runs(&notes(), &[disrupted(how, 1, 7, 15)]);
             assert_eq!(most_at_once(runs), most, "{how:?}");
         }
-        let (later, _) = runs(&notes(), &[harmed(Harm::FrozenBeyond, 1, 12, 15)]);
+        let (later, _) = runs(&notes(), &[disrupted(Disruption::FrozenBeyond, 1, 12, 15)]);
         assert_eq!(most_at_once(later), 3);
-        let (other, _) = runs(&notes(), &[harmed(Harm::FrozenBeyond, 2, 7, 8)]);
+        let (other, _) = runs(&notes(), &[disrupted(Disruption::FrozenBeyond, 2, 7, 8)]);
         assert_eq!(most_at_once(other), 3);
     }
 }

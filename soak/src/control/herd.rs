@@ -28,9 +28,9 @@ const BEYOND_MS: Range<u64> = 1000..4000;
 /// How long a process may take to end when it is told to.
 const FAREWELL: Duration = Duration::from_secs(45);
 
-/// How a process was harmed.
+/// How a process was disrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Harm {
+pub(super) enum Disruption {
     Killed,
     /// Frozen so briefly that its permits stayed its own all the time.
     Frozen,
@@ -40,9 +40,9 @@ pub(super) enum Harm {
 
 /// What was done to a process, from when until when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Harmed {
+pub(super) struct Disrupted {
     pub(super) process: u32,
-    pub(super) how: Harm,
+    pub(super) how: Disruption,
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
 }
@@ -65,15 +65,15 @@ pub(crate) struct Herd {
     record: PathBuf,
     living: Vec<Member>,
     started: u32,
-    harmed: Vec<Harmed>,
+    disrupted: Vec<Disrupted>,
     /// Processes that ended without being told to.
     surprises: Vec<String>,
 }
 
 impl Herd {
     pub(super) fn start(places: Places, record: PathBuf) -> Result<Self> {
-        let (living, harmed, surprises) = (Vec::new(), Vec::new(), Vec::new());
-        let mut herd = Self { places, record, living, started: 0, harmed, surprises };
+        let (living, disrupted, surprises) = (Vec::new(), Vec::new(), Vec::new());
+        let mut herd = Self { places, record, living, started: 0, disrupted, surprises };
         for _ in 0..WORKERS {
             herd.add()?;
         }
@@ -104,22 +104,22 @@ impl Herd {
         names
     }
 
-    pub(super) fn harmed(&self) -> &[Harmed] {
-        &self.harmed
+    pub(super) fn disrupted(&self) -> &[Disrupted] {
+        &self.disrupted
     }
 
-    /// Returns how often each kind of harm was done.
+    /// Returns how often each kind of disruption occurred.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, usize> {
-        let count = |how| self.harmed.iter().filter(|harmed| harmed.how == how).count();
+        let count = |how| self.disrupted.iter().filter(|disrupted| disrupted.how == how).count();
         BTreeMap::from([
-            ("killed", count(Harm::Killed)),
-            ("frozen", count(Harm::Frozen)),
-            ("frozen_beyond_their_permits", count(Harm::FrozenBeyond)),
+            ("killed", count(Disruption::Killed)),
+            ("frozen", count(Disruption::Frozen)),
+            ("frozen_beyond_their_permits", count(Disruption::FrozenBeyond)),
         ])
     }
 
-    /// Harms processes one after the other until the given time. Afterwards all live and none is frozen.
-    pub(super) async fn harm(&mut self, mut rng: fastrand::Rng, until: Instant) -> Result<()> {
+    /// Disrupts processes one after the other until the given time. Afterwards all live and none is frozen.
+    pub(super) async fn disrupt(&mut self, mut rng: fastrand::Rng, until: Instant) -> Result<()> {
         loop {
             pause(rng.u64(PAUSE_MS)).await;
             if Instant::now() >= until {
@@ -129,11 +129,11 @@ impl Herd {
             let place = rng.usize(0..self.living.len());
             match rng.u8(0..5) {
                 0..3 => self.kill(place).await?,
-                3 => self.freeze(place, Harm::Frozen, rng.u64(SHORT_MS)).await?,
+                3 => self.freeze(place, Disruption::Frozen, rng.u64(SHORT_MS)).await?,
                 _ => {
                     let beyond = Duration::from_millis(rng.u64(BEYOND_MS));
                     let ms = u64::try_from((VALID + beyond).as_millis())?;
-                    self.freeze(place, Harm::FrozenBeyond, ms).await?;
+                    self.freeze(place, Disruption::FrozenBeyond, ms).await?;
                 }
             }
         }
@@ -159,19 +159,19 @@ impl Herd {
         let mut member = self.living.swap_remove(place);
         let from_ns = now_ns();
         member.child.kill().await?;
-        let (process, how) = (member.number, Harm::Killed);
-        self.harmed.push(Harmed { process, how, from_ns, until_ns: u64::MAX });
+        let (process, how) = (member.number, Disruption::Killed);
+        self.disrupted.push(Disrupted { process, how, from_ns, until_ns: u64::MAX });
         self.add()
     }
 
-    async fn freeze(&mut self, place: usize, how: Harm, ms: u64) -> Result<()> {
+    async fn freeze(&mut self, place: usize, how: Disruption, ms: u64) -> Result<()> {
         let Some(member) = self.living.get(place) else { return Ok(()) };
         // Timed from outside, so that the recorded time is no shorter than the freeze was.
         let from_ns = now_ns();
         kill_process(member.pid, Signal::STOP)?;
         pause(ms).await;
         kill_process(member.pid, Signal::CONT)?;
-        self.harmed.push(Harmed { process: member.number, how, from_ns, until_ns: now_ns() });
+        self.disrupted.push(Disrupted { process: member.number, how, from_ns, until_ns: now_ns() });
         Ok(())
     }
 

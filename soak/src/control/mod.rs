@@ -99,11 +99,11 @@ impl Control {
         Ok(Self { herd, direct, watch, _folder: folder })
     }
 
-    /// Gives the processes tasks, through a queue that is exposed to the faults, and harms them, until the
+    /// Gives the processes tasks, through a queue that is exposed to the faults, and disrupts them, until the
     /// given time.
-    pub(crate) async fn harm(&mut self, queue: Queue, rng: fastrand::Rng, until: Instant) -> Result<()> {
+    pub(crate) async fn disrupt(&mut self, queue: Queue, rng: fastrand::Rng, until: Instant) -> Result<()> {
         let Self { herd, watch, .. } = self;
-        tokio::try_join!(herd.harm(rng, until), watch.feed(&queue, until)).map(drop)
+        tokio::try_join!(herd.disrupt(rng, until), watch.feed(&queue, until)).map(drop)
     }
 
     /// Waits until all is done, and checks whether anything leaked. To be called after the last fault.
@@ -123,17 +123,18 @@ impl Control {
         limits.put(LIMIT, &Limit::partition(TASKS)?.cap(ALL_SLOTS)).await?;
         tokio::time::sleep(BEAT * 5).await;
         self.fill_slots(&queue).await?;
-        let (ended_at, harms, harmed) = (SystemTime::now(), self.herd.counts(), self.herd.harmed().to_vec());
+        let (ended_at, harms, disrupted) =
+            (SystemTime::now(), self.herd.counts(), self.herd.disrupted().to_vec());
         violations.extend(self.herd.end().await?);
         violations.extend(rest::of_nobody(&registry).await?);
         violations.extend(rest::of_limit(&limits, LIMIT, &[]).await?);
 
         self.watch.read()?;
-        let (runs, endless) = cap::runs(&self.watch.notes, &harmed);
+        let (runs, endless) = cap::runs(&self.watch.notes, &disrupted);
         let (before, after): (Vec<_>, Vec<_>) =
             runs.iter().copied().partition(|run| run.began_before(lifted_ns));
         let (most, most_after) = (cap::most_at_once(before.iter().copied()), cap::most_at_once(after));
-        let crowd = cap::crowd(&before, &harmed, i64::try_from(CAP)?);
+        let crowd = cap::crowd(&before, &disrupted, i64::try_from(CAP)?);
         violations.extend(judge(most, &crowd, most_after, endless));
         let fired = cron::fired(&queue).await?;
         violations.extend(fired.violations(ended_at, !is_beside));

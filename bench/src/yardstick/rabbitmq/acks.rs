@@ -12,11 +12,11 @@ use crate::client::Result;
 /// What was settled on a channel, and how much of it the server knows.
 pub(super) struct Acks {
     channel: Channel,
-    book: Mutex<Book>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Book {
+struct State {
     /// The number of the last message that arrived.
     last: u64,
     /// All messages up to this number are settled.
@@ -29,29 +29,29 @@ struct Book {
 
 impl Acks {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, book: Mutex::default() }
+        Self { channel, state: Mutex::default() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets how many settled messages it takes before the server is told. Returns the number up to which it
     /// has been told already.
     pub(super) fn tell_after(&self, many: usize) -> u64 {
-        let mut book = self.book();
-        book.tell_after = many as u64;
-        book.told
+        let mut state = self.state();
+        state.tell_after = many as u64;
+        state.told
     }
 
     /// Returns the number up to which the server has been told.
     pub(super) fn told(&self) -> u64 {
-        self.book().told
+        self.state().told
     }
 
     /// Notes that this message has arrived.
     pub(super) fn came(&self, number: u64) {
-        self.book().last = number;
+        self.state().last = number;
     }
 
     /// Tells the server once enough messages in a row are settled, or all.
@@ -59,23 +59,23 @@ impl Acks {
         if !self.channel.status().connected() {
             return Err("a lease was lost".into());
         }
-        let mut book = self.book();
+        let mut state = self.state();
         for number in numbers {
-            let place = usize::try_from(number - book.floor - 1)?;
-            if book.settled.len() <= place {
-                book.settled.resize(place + 1, false);
+            let place = usize::try_from(number - state.floor - 1)?;
+            if state.settled.len() <= place {
+                state.settled.resize(place + 1, false);
             }
-            book.settled.get_mut(place).into_iter().for_each(|settled| *settled = true);
+            state.settled.get_mut(place).into_iter().for_each(|settled| *settled = true);
         }
-        while book.settled.front() == Some(&true) {
-            book.settled.pop_front();
-            book.floor += 1;
+        while state.settled.front() == Some(&true) {
+            state.settled.pop_front();
+            state.floor += 1;
         }
-        let untold = book.floor - book.told;
-        if untold > 0 && (untold >= book.tell_after || book.floor == book.last) {
-            book.told = book.floor;
+        let untold = state.floor - state.told;
+        if untold > 0 && (untold >= state.tell_after || state.floor == state.last) {
+            state.told = state.floor;
             // Under the lock, because the server accepts no number after a larger one.
-            let told = self.channel.basic_ack(book.floor, BasicAckOptions { multiple: true }).now_or_never();
+            let told = self.channel.basic_ack(state.floor, BasicAckOptions { multiple: true }).now_or_never();
             told.transpose()?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A standing consumer, and how much the server may send it.
+//! A consumer, and how much the server may send it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub(super) struct Feed {
     queue: String,
     /// How many messages the server may send beyond what is requested.
     ahead: usize,
-    standing: Option<Standing>,
+    active: Option<ActiveConsumer>,
     acks: Arc<Acks>,
 }
 
-struct Standing {
+struct ActiveConsumer {
     consumer: Consumer,
     prefetch: usize,
     come: usize,
@@ -36,7 +36,7 @@ struct Standing {
 impl Feed {
     pub(super) fn new(channel: Channel, queue: String, ahead: u16) -> Self {
         let acks = Arc::new(Acks::new(channel.clone()));
-        Self { channel, queue, ahead: ahead.into(), standing: None, acks }
+        Self { channel, queue, ahead: ahead.into(), active: None, acks }
     }
 
     pub(super) fn acks(&self) -> Arc<Acks> {
@@ -47,31 +47,31 @@ impl Feed {
     /// that is more.
     pub(super) async fn stand(&mut self, prefetch: usize) -> Result<()> {
         let prefetch = prefetch.max(self.ahead);
-        if let Some(standing) = self.standing.take() {
+        if let Some(active) = self.active.take() {
             let cancel = BasicCancelOptions::default();
-            self.channel.basic_cancel(standing.consumer.tag(), cancel).await?;
+            self.channel.basic_cancel(active.consumer.tag(), cancel).await?;
         }
         self.channel.basic_qos(u16::try_from(prefetch)?, BasicQosOptions::default()).await?;
         let (queue, options) = (self.queue.as_str().into(), BasicConsumeOptions::default());
         let consumer = self.channel.basic_consume(queue, "".into(), options, FieldTable::default()).await?;
         let told_before = self.acks.tell_after(prefetch.div_ceil(SHARE));
-        self.standing = Some(Standing { consumer, prefetch, come: 0, told_before });
+        self.active = Some(ActiveConsumer { consumer, prefetch, come: 0, told_before });
         Ok(())
     }
 
     /// Returns how many messages the server may still send.
     fn open(&self) -> usize {
-        self.standing.as_ref().map_or(0, |standing| {
-            let told = usize::try_from(self.acks.told() - standing.told_before).unwrap_or(usize::MAX);
-            standing.prefetch.saturating_sub(standing.come.saturating_sub(told))
+        self.active.as_ref().map_or(0, |active| {
+            let told = usize::try_from(self.acks.told() - active.told_before).unwrap_or(usize::MAX);
+            active.prefetch.saturating_sub(active.come.saturating_sub(told))
         })
     }
 
     /// Returns the next message.
     pub(super) async fn next(&mut self) -> Result<RawDelivery> {
-        let standing = self.standing.as_mut().ok_or("no consumer stands")?;
-        let come = standing.consumer.next().await.ok_or("the consumer has ended")??;
-        standing.come += 1;
+        let active = self.active.as_mut().ok_or("there is no consumer")?;
+        let come = active.consumer.next().await.ok_or("the consumer has ended")??;
+        active.come += 1;
         self.acks.came(come.delivery_tag);
         let body = Bytes::from(come.data);
         let id = body.first_chunk::<ID_BYTES>().ok_or("a message without an id")?;

@@ -81,7 +81,7 @@ const STEP: (usize, usize) = (6, 6);
 const BACKLOG: usize = 60;
 
 /// A call beside the work, and how many messages it reports to have taken.
-type Call = for<'a> fn(&'a Desk) -> Pin<Box<dyn Future<Output = Result<u64>> + Send + 'a>>;
+type Call = for<'a> fn(&'a Admin) -> Pin<Box<dyn Future<Output = Result<u64>> + Send + 'a>>;
 
 /// One management call.
 struct Managed {
@@ -94,13 +94,13 @@ struct Managed {
 }
 
 /// The client that makes the calls.
-struct Desk {
+struct Admin {
     client: Client,
     queue: Queue,
     p: PartitionId,
 }
 
-impl Desk {
+impl Admin {
     async fn new(c: &Context) -> CaseResult<Self> {
         let client = c.fresh().await?;
         Ok(Self { queue: c.queue_over(&client, |builder| builder)?, client, p: c.partition("work")? })
@@ -130,14 +130,14 @@ async fn bounded<T>(c: &Context, name: &str, call: impl Future<Output = T>) -> C
 
 /// Makes the call again and again beside the work. The account then judges that what was taken is what the
 /// storage reported.
-async fn beside(c: &Context, managed: &Managed, desk: Desk) -> CaseResult {
+async fn beside(c: &Context, managed: &Managed, admin: Admin) -> CaseResult {
     let Managed { name, clause, fates, call, took } = managed;
-    c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;
-    let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, *fates).await?;
+    c.client().push(&admin.p, &c.messages(BACKLOG, |_, message| message)).await?;
+    let mut work = Work::begin(c, std::slice::from_ref(&admin.p), 2, *fates).await?;
     let (start, mut calls, mut said) = (Instant::now(), 0, 0);
     while said == 0 || calls < CALLS && start.elapsed() < ENOUGH {
         work.goes_on(c, (Clause::Recovery, name), STEP).await?;
-        said += c.ok(*clause, name, bounded(c, name, call(&desk)).await?)?;
+        said += c.ok(*clause, name, bounded(c, name, call(&admin)).await?)?;
         calls += 1;
         if calls == MOST_CALLS && said == 0 {
             return Err(Stop::Inconclusive(format!("{name} never found anything to do")));
@@ -145,7 +145,7 @@ async fn beside(c: &Context, managed: &Managed, desk: Desk) -> CaseResult {
     }
     work.goes_on(c, (Clause::Recovery, name), STEP).await?;
     work.end(c).await?;
-    c.equal(*clause, &[], &format!("what {name} says that it took:"), &desk.took(c, *took), &said)
+    c.equal(*clause, &[], &format!("what {name} says that it took:"), &admin.took(c, *took), &said)
 }
 
 async fn purge(c: &Context) -> CaseResult {
@@ -153,18 +153,18 @@ async fn purge(c: &Context) -> CaseResult {
         name: "a purge",
         clause: Clause::Deletion,
         fates: Fates::Mixed,
-        call: |desk| Box::pin(desk.queue.purge(&desk.p)),
+        call: |admin| Box::pin(admin.queue.purge(&admin.p)),
         took: purged,
     };
-    beside(c, &purge, Desk::new(c).await?).await
+    beside(c, &purge, Admin::new(c).await?).await
 }
 
 fn purged(op: &Op) -> usize {
     if let Op::Purge { outcome: Ok(took), .. } = op { *took } else { 0 }
 }
 
-async fn purge_of_dead(desk: &Desk) -> Result<u64> {
-    desk.queue.dead_letters(&desk.p)?.purge().await
+async fn purge_of_dead(admin: &Admin) -> Result<u64> {
+    admin.queue.dead_letters(&admin.p)?.purge().await
 }
 
 async fn purge_dead(c: &Context) -> CaseResult {
@@ -172,10 +172,10 @@ async fn purge_dead(c: &Context) -> CaseResult {
         name: "a purge of the dead letters",
         clause: Clause::Deletion,
         fates: Fates::Deadly,
-        call: |desk| Box::pin(purge_of_dead(desk)),
+        call: |admin| Box::pin(purge_of_dead(admin)),
         took: purged,
     };
-    beside(c, &purge, Desk::new(c).await?).await
+    beside(c, &purge, Admin::new(c).await?).await
 }
 
 /// If the backend has no purge, core pulls and removes; other consumers of the same backend let the messages
@@ -185,15 +185,16 @@ async fn purge_dead_by_pulls(c: &Context) -> CaseResult {
         name: "a purge of the dead letters by pulls",
         clause: Clause::DeadLetters,
         fates: Fates::Deadly,
-        call: |desk| Box::pin(purge_of_dead(desk)),
+        call: |admin| Box::pin(purge_of_dead(admin)),
         took: settled,
     };
     let client = c.fresh().await?;
     let storage = Altered::new(client.storage(), |declared| declared.inspect.purge = false);
     let storage: Arc<dyn Storage> = storage;
     let queue = Queue::builder(storage).defaults(c.long_options()).build();
-    let desk = Desk { queue: c.ok(Clause::Unsupported, "a queue", queue)?, client, p: c.partition("work")? };
-    beside(c, &purge, desk).await
+    let admin =
+        Admin { queue: c.ok(Clause::Unsupported, "a queue", queue)?, client, p: c.partition("work")? };
+    beside(c, &purge, admin).await
 }
 
 /// Returns how many were settled for good: removed, or moved back.
@@ -215,10 +216,10 @@ async fn redrive(c: &Context) -> CaseResult {
         name: "a redrive",
         clause: Clause::DeadLetters,
         fates: Fates::Deadly,
-        call: |desk| Box::pin(async move { Ok(desk.queue.dead_letters(&desk.p)?.redrive().await?.moved) }),
+        call: |admin| Box::pin(async move { Ok(admin.queue.dead_letters(&admin.p)?.redrive().await?.moved) }),
         took: settled,
     };
-    beside(c, &redrive, Desk::new(c).await?).await
+    beside(c, &redrive, Admin::new(c).await?).await
 }
 
 async fn delete(c: &Context) -> CaseResult {
@@ -226,16 +227,16 @@ async fn delete(c: &Context) -> CaseResult {
         name: "a deletion",
         clause: Clause::Deletion,
         fates: Fates::Mixed,
-        call: |desk| {
+        call: |admin| {
             Box::pin(async move {
-                let answers = desk.queue.delete(&desk.p, &desk.oldest().await?).await?;
+                let answers = admin.queue.delete(&admin.p, &admin.oldest().await?).await?;
                 let answers = answers.into_iter().collect::<Result<Vec<_>>>()?;
                 Ok(answers.iter().filter(|answer| **answer == DeleteOutcome::Deleted).count() as u64)
             })
         },
         took: deleted,
     };
-    beside(c, &delete, Desk::new(c).await?).await
+    beside(c, &delete, Admin::new(c).await?).await
 }
 
 fn deleted(op: &Op) -> usize {
@@ -248,19 +249,19 @@ async fn delete_where(c: &Context) -> CaseResult {
         name: "a deletion by filter",
         clause: Clause::Deletion,
         fates: Fates::Mixed,
-        call: |desk| {
+        call: |admin| {
             Box::pin(async move {
                 let mut odd = false;
                 let every_other = |_: &anyqueue::Browsed| {
                     odd = !odd;
                     odd
                 };
-                Ok(desk.queue.delete_where(&desk.p, Page::of(1000), every_other).await?.deleted)
+                Ok(admin.queue.delete_where(&admin.p, Page::of(1000), every_other).await?.deleted)
             })
         },
         took: deleted,
     };
-    beside(c, &delete, Desk::new(c).await?).await
+    beside(c, &delete, Admin::new(c).await?).await
 }
 
 async fn cancel(c: &Context) -> CaseResult {
@@ -268,9 +269,9 @@ async fn cancel(c: &Context) -> CaseResult {
         name: "a cancellation",
         clause: Clause::Deletion,
         fates: Fates::Mixed,
-        call: |desk| {
+        call: |admin| {
             Box::pin(async move {
-                let answers = desk.queue.request_cancel(&desk.p, &desk.oldest().await?).await?;
+                let answers = admin.queue.request_cancel(&admin.p, &admin.oldest().await?).await?;
                 let answers = answers.into_iter().collect::<Result<Vec<_>>>()?;
                 Ok(answers.iter().filter(|answer| **answer == CancelOutcome::Removed).count() as u64)
             })
@@ -280,7 +281,7 @@ async fn cancel(c: &Context) -> CaseResult {
             outcomes.iter().filter(|outcome| matches!(outcome, Ok(CancelOutcome::Removed))).count()
         },
     };
-    beside(c, &cancel, Desk::new(c).await?).await
+    beside(c, &cancel, Admin::new(c).await?).await
 }
 
 /// The history judges each count by what can have been there during the call.
@@ -289,10 +290,10 @@ async fn counts(c: &Context) -> CaseResult {
         name: "counting",
         clause: Clause::Inspection,
         fates: Fates::Mixed,
-        call: |desk| Box::pin(async move { desk.queue.counts(&desk.p).await.map(|_| 1) }),
+        call: |admin| Box::pin(async move { admin.queue.counts(&admin.p).await.map(|_| 1) }),
         took: |op| usize::from(matches!(op, Op::Counts { outcome: Ok(_), .. })),
     };
-    beside(c, &counts, Desk::new(c).await?).await
+    beside(c, &counts, Admin::new(c).await?).await
 }
 
 /// Judges that whatever stays was seen, and everything at most once.
@@ -317,22 +318,22 @@ fn seen_once<T: Ord + Clone>(c: &Context, stays: &[T], seen: &[T]) -> CaseResult
 /// once, and block nobody.
 async fn browse(c: &Context) -> CaseResult {
     const PAGE: usize = 10;
-    let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "browsing"));
+    let (admin, beside) = (Admin::new(c).await?, (Clause::Inspection, "browsing"));
     // Their ids lie between those of the others.
     let all = c.messages(BACKLOG * 4 / 3, |_, message| message);
     let (stays, goes): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(index, _)| index % 4 == 0);
     let of = |some: Vec<(usize, _)>| some.into_iter().map(|(_, message)| message).collect::<Vec<_>>();
-    let stays = c.client().push(&desk.p, &of(stays)).await?;
-    let held = c.client().take(&desk.p, stays.len()).await?;
-    c.client().push(&desk.p, &of(goes)).await?;
-    let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, Fates::Mixed).await?;
+    let stays = c.client().push(&admin.p, &of(stays)).await?;
+    let held = c.client().take(&admin.p, stays.len()).await?;
+    c.client().push(&admin.p, &of(goes)).await?;
+    let mut work = Work::begin(c, std::slice::from_ref(&admin.p), 2, Fates::Mixed).await?;
     for _ in 0..3 {
         let mut seen: Vec<MessageId> = Vec::new();
         loop {
             let page = bounded(
                 c,
                 "browsing",
-                desk.queue.browse(&desk.p, Page::of(PAGE).after(seen.last().copied())),
+                admin.queue.browse(&admin.p, Page::of(PAGE).after(seen.last().copied())),
             )
             .await?;
             let page = c.ok(Clause::Inspection, "browsing", page)?;
@@ -354,7 +355,7 @@ async fn browse(c: &Context) -> CaseResult {
 /// Among partitions that come and go, there are some that stay. Pages of the list show each of these once, in
 /// order.
 async fn partitions(c: &Context) -> CaseResult {
-    let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "listing partitions"));
+    let (admin, beside) = (Admin::new(c).await?, (Clause::Inspection, "listing partitions"));
     let (mut stays, mut goes) = (Vec::new(), Vec::new());
     for index in 0..8 {
         stays.push(c.partition(&format!("p{index}-stays"))?);
@@ -368,8 +369,9 @@ async fn partitions(c: &Context) -> CaseResult {
     for _ in (0..CALLS).take_while(|_| start.elapsed() < ENOUGH) {
         let mut seen: Vec<PartitionId> = Vec::new();
         loop {
-            let page = bounded(c, "the list", desk.queue.partitions(Page::of(2).after(seen.last().cloned())))
-                .await?;
+            let page =
+                bounded(c, "the list", admin.queue.partitions(Page::of(2).after(seen.last().cloned())))
+                    .await?;
             let page = c.ok(Clause::Inspection, "the list", page)?;
             seen.extend(page.iter().cloned());
             if page.is_empty() || seen.len() > 2 * (stays.len() + goes.len()) {
@@ -386,16 +388,16 @@ async fn partitions(c: &Context) -> CaseResult {
 /// While the partition is paused, producers go on; the history judges that nothing of what they push then is
 /// delivered, not even to a pull that waited before. Once it is resumed, consumers go on.
 async fn pause(c: &Context) -> CaseResult {
-    let (desk, paused) = (Desk::new(c).await?, (Clause::Pause, "a pause"));
-    c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;
-    let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, Fates::Mixed).await?;
+    let (admin, paused) = (Admin::new(c).await?, (Clause::Pause, "a pause"));
+    c.client().push(&admin.p, &c.messages(BACKLOG, |_, message| message)).await?;
+    let mut work = Work::begin(c, std::slice::from_ref(&admin.p), 2, Fates::Mixed).await?;
     let start = Instant::now();
     for _ in (0..CALLS).take_while(|_| start.elapsed() < ENOUGH) {
         work.goes_on(c, (Clause::Pause, "a resumption"), STEP).await?;
-        let answer = bounded(c, "a pause", desk.queue.pause(&desk.p)).await?;
+        let answer = bounded(c, "a pause", admin.queue.pause(&admin.p)).await?;
         c.ok(Clause::Pause, "a pause", answer)?;
         work.goes_on(c, paused, (12, 0)).await?;
-        let answer = bounded(c, "a resumption", desk.queue.resume(&desk.p)).await?;
+        let answer = bounded(c, "a resumption", admin.queue.resume(&admin.p)).await?;
         c.ok(Clause::Pause, "a resumption", answer)?;
     }
     work.goes_on(c, (Clause::Pause, "a resumption"), STEP).await?;

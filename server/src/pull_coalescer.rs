@@ -1,8 +1,8 @@
 //! Joins simultaneous pulls from one queue into few calls: a claim of twenty costs a backend little more than
 //! a claim of one.
 //!
-//! Only pulls that do not wait are joined, so no pull waits for a message that belongs to another. Each line
-//! has one call under way at a time; pulls that arrive meanwhile join the next.
+//! Only pulls that do not wait are joined, so no pull waits for a message that belongs to another. Pulls that
+//! can share a call have one under way at a time; those that arrive meanwhile join the next.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use crate::wire::MAX_ITEMS;
 /// together with others, before it waits. Where nothing flows, that would cost one more call for each pull.
 const FLOWS: Duration = Duration::from_millis(250);
 
-/// The pulls that can share a call: same queue, same lease.
+/// What pulls have in common that can share a call.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Line {
+pub(crate) struct PullKey {
     pub(crate) partition: PartitionId,
     pub(crate) lease: Option<Duration>,
 }
@@ -30,105 +30,106 @@ struct Asked {
     answer: oneshot::Sender<Result<Vec<Delivery>>>,
 }
 
+/// The pulls that wait for the next call.
 #[derive(Default)]
-struct Standing {
+struct PendingPulls {
     asked: VecDeque<Asked>,
     is_served: bool,
     found_at: Option<Instant>,
 }
 
-/// The place where pulls wait for their turn.
+/// Joins pulls into calls.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct PullCoalescer {
     queue: Queue,
     // A std mutex: it is held for a few instructions and never across an await.
-    lines: Arc<Mutex<HashMap<Line, Standing>>>,
+    pending: Arc<Mutex<HashMap<PullKey, PendingPulls>>>,
 }
 
-impl Desk {
+impl PullCoalescer {
     pub(crate) fn of(queue: Queue) -> Self {
-        Self { queue, lines: Arc::default() }
+        Self { queue, pending: Arc::default() }
     }
 
-    /// Whether messages flow in this line, so that looking before waiting is worth it.
-    pub(crate) fn flows(&self, line: &Line) -> bool {
-        self.lines().get(line).is_some_and(Standing::flows)
+    /// Whether messages flow here, so that looking before waiting is worth it.
+    pub(crate) fn flows(&self, key: &PullKey) -> bool {
+        self.pending().get(key).is_some_and(PendingPulls::flows)
     }
 
     /// Takes what is there now, together with all others who ask at this moment. If the future is dropped,
     /// its share goes to others, or back.
-    pub(crate) async fn take(&self, line: &Line, max: usize) -> Result<Vec<Delivery>> {
+    pub(crate) async fn take(&self, key: &PullKey, max: usize) -> Result<Vec<Delivery>> {
         let (answer, answered) = oneshot::channel();
-        if self.stand(line, Asked { max, answer }) {
+        if self.join(key, Asked { max, answer }) {
             // Not in this request: if it were dropped, the others would be dropped with it.
-            tokio::spawn(self.clone().serve(line.clone()));
+            tokio::spawn(self.clone().serve(key.clone()));
         }
         let over = || Error::new(ErrorKind::Closed, "the service is shutting down");
         answered.await.unwrap_or_else(|_| Err(over()))
     }
 
-    /// Joins the line, and returns whether nobody serves it yet.
-    fn stand(&self, line: &Line, asked: Asked) -> bool {
-        let mut lines = self.lines();
-        let standing = lines.entry(line.clone()).or_default();
-        standing.asked.push_back(asked);
-        !std::mem::replace(&mut standing.is_served, true)
+    /// Joins the others, and returns whether nobody serves them yet.
+    fn join(&self, key: &PullKey, asked: Asked) -> bool {
+        let mut pending = self.pending();
+        let pulls = pending.entry(key.clone()).or_default();
+        pulls.asked.push_back(asked);
+        !std::mem::replace(&mut pulls.is_served, true)
     }
 
     /// Waits until something is there. Such a pull is not joined with others, because what arrives belongs to
     /// the one that has waited longest.
-    pub(crate) async fn wait(&self, line: &Line, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
-        let got = self.pull(line, max, wait).await?;
+    pub(crate) async fn wait(&self, key: &PullKey, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        let got = self.pull(key, max, wait).await?;
         if !got.is_empty() {
-            self.found(line);
+            self.found(key);
         }
         Ok(got)
     }
 
-    /// Forgets lines in which nobody stands and nothing flows.
+    /// Forgets where no pull waits and nothing flows.
     pub(crate) fn sweep(&self) {
-        self.lines().retain(|_, standing| standing.is_served || standing.flows());
+        self.pending().retain(|_, pulls| pulls.is_served || pulls.flows());
     }
 
-    /// Serves a line until nobody stands in it.
-    async fn serve(self, line: Line) {
-        let serving = Serving { desk: &self, line: &line };
-        while let Some(group) = self.next_group(&line) {
+    /// Makes calls until no pull waits.
+    async fn serve(self, key: PullKey) {
+        let serving = Serving { coalescer: &self, key: &key };
+        while let Some(group) = self.next_group(&key) {
             let wanted = group.iter().map(|asked| asked.max).sum();
-            let got = self.pull(&line, wanted, Duration::ZERO).await;
+            let got = self.pull(&key, wanted, Duration::ZERO).await;
             if got.as_ref().is_ok_and(|got| !got.is_empty()) {
-                self.found(&line);
+                self.found(&key);
             }
             hand_out(group, got);
         }
         std::mem::forget(serving);
     }
 
-    fn found(&self, line: &Line) {
-        self.lines().entry(line.clone()).or_default().found_at = Some(Instant::now());
+    fn found(&self, key: &PullKey) {
+        self.pending().entry(key.clone()).or_default().found_at = Some(Instant::now());
     }
 
-    /// Takes the next pulls, as many as one call can serve. If the line is empty, returns `None`, and the
-    /// line is no longer served.
-    fn next_group(&self, line: &Line) -> Option<Vec<Asked>> {
-        let mut lines = self.lines();
-        let standing = lines.get_mut(line)?;
-        standing.asked.retain(|asked| !asked.answer.is_closed());
+    /// Takes the next pulls, as many as one call can serve. If there are none, returns `None`, and they are no
+    /// longer served.
+    fn next_group(&self, key: &PullKey) -> Option<Vec<Asked>> {
+        let mut pending = self.pending();
+        let pulls = pending.get_mut(key)?;
+        pulls.asked.retain(|asked| !asked.answer.is_closed());
         let mut room = MAX_ITEMS;
-        let fit = standing.asked.iter().take_while(|asked| {
+        let fit = pulls.asked.iter().take_while(|asked| {
             let fits = asked.max <= room;
             room = room.saturating_sub(asked.max);
             fits
         });
         let fit = fit.count();
-        let group: Vec<Asked> = standing.asked.drain(..fit).collect();
-        standing.is_served = !group.is_empty();
-        standing.is_served.then_some(group)
+        let group: Vec<Asked> = pulls.asked.drain(..fit).collect();
+        pulls.is_served = !group.is_empty();
+        pulls.is_served.then_some(group)
     }
 
-    async fn pull(&self, line: &Line, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
-        let pull = self.queue.pull(&line.partition).max(max).wait(wait).keep_alive(false);
-        match line.lease {
+    async fn pull(&self, key: &PullKey, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        let pull = self.queue.pull(&key.partition).max(max).wait(wait).keep_alive(false);
+        match key.lease {
             Some(lease) => pull.lease(lease),
             None => pull,
         }
@@ -136,25 +137,25 @@ impl Desk {
         .await
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<Line, Standing>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, HashMap<PullKey, PendingPulls>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whoever serves a line. If it is cut off, it sends away all who stand in the line, and the next to arrive
-/// serves it again.
+/// Whoever makes the calls. If it is cut off, the pulls that wait end with an error, and the next to arrive
+/// makes calls again.
 struct Serving<'a> {
-    desk: &'a Desk,
-    line: &'a Line,
+    coalescer: &'a PullCoalescer,
+    key: &'a PullKey,
 }
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        self.desk.lines().remove(self.line);
+        self.coalescer.pending().remove(self.key);
     }
 }
 
-impl Standing {
+impl PendingPulls {
     fn flows(&self) -> bool {
         self.found_at.is_some_and(|at| at.elapsed() < FLOWS)
     }
@@ -212,8 +213,8 @@ mod tests {
 
     struct Bed {
         storage: Arc<Gated>,
-        desk: Desk,
-        line: Line,
+        coalescer: PullCoalescer,
+        key: PullKey,
         ids: HashSet<MessageId>,
     }
 
@@ -229,20 +230,20 @@ mod tests {
             for pushed in queue.push_many("jobs", messages).await.unwrap() {
                 pushed.unwrap();
             }
-            let line = Line { partition: PartitionId::new("jobs").unwrap(), lease: None };
-            Self { storage, desk: Desk::of(queue), line, ids }
+            let key = PullKey { partition: PartitionId::new("jobs").unwrap(), lease: None };
+            Self { storage, coalescer: PullCoalescer::of(queue), key, ids }
         }
 
         fn asks(&self, max: usize) -> JoinHandle<Result<Vec<Delivery>>> {
-            let (desk, line) = (self.desk.clone(), self.line.clone());
-            tokio::spawn(async move { desk.take(&line, max).await })
+            let (coalescer, key) = (self.coalescer.clone(), self.key.clone());
+            tokio::spawn(async move { coalescer.take(&key, max).await })
         }
 
-        /// Asks, and returns once the pull stands behind a call that is under way.
+        /// Asks, and returns once the pull waits behind a call that is under way.
         async fn ask(&self, max: usize) -> JoinHandle<Result<Vec<Delivery>>> {
-            let before = self.standing();
+            let before = self.waiting();
             let asks = self.asks(max);
-            while self.standing() == before {
+            while self.waiting() == before {
                 tokio::task::yield_now().await;
             }
             asks
@@ -262,8 +263,8 @@ mod tests {
             }
         }
 
-        fn standing(&self) -> usize {
-            self.desk.lines().get(&self.line).map_or(0, |standing| standing.asked.len())
+        fn waiting(&self) -> usize {
+            self.coalescer.pending().get(&self.key).map_or(0, |pulls| pulls.asked.len())
         }
     }
 
@@ -301,7 +302,7 @@ mod tests {
         got.extend(stays.await.unwrap().unwrap());
         assert_eq!(got.len(), 2);
         while got.len() < 3 {
-            got.extend(bed.desk.take(&bed.line, 1).await.unwrap());
+            got.extend(bed.coalescer.take(&bed.key, 1).await.unwrap());
         }
         assert_eq!(got.iter().map(|one| one.message().id()).collect::<HashSet<_>>(), bed.ids);
     }
@@ -315,24 +316,24 @@ mod tests {
         bed.storage.gate.add_permits(100);
         let held = first.await.unwrap().unwrap();
         assert_eq!(held.len(), 1);
-        assert_eq!(bed.desk.take(&bed.line, 5).await.unwrap().len(), 2);
+        assert_eq!(bed.coalescer.take(&bed.key, 5).await.unwrap().len(), 2);
         assert_eq!(*bed.storage.asked.lock().unwrap(), [1, 5]);
     }
 
     #[tokio::test]
-    async fn a_line_whose_call_was_cut_off_lets_everybody_go_and_is_served_again() {
+    async fn pulls_whose_call_was_cut_off_end_and_the_next_are_served_again() {
         let bed = Bed::with(1).await;
         let (answer, answered) = oneshot::channel();
-        assert!(bed.desk.stand(&bed.line, Asked { max: 1, answer }));
-        let serving = tokio::spawn(bed.desk.clone().serve(bed.line.clone()));
+        assert!(bed.coalescer.join(&bed.key, Asked { max: 1, answer }));
+        let serving = tokio::spawn(bed.coalescer.clone().serve(bed.key.clone()));
         bed.begins(0).await;
-        let stands = bed.ask(1).await;
+        let waits = bed.ask(1).await;
         serving.abort();
         serving.await.unwrap_err();
         answered.await.unwrap_err();
-        stands.await.unwrap().unwrap_err();
+        waits.await.unwrap().unwrap_err();
         bed.storage.gate.add_permits(100);
-        while bed.desk.take(&bed.line, 1).await.unwrap().is_empty() {}
+        while bed.coalescer.take(&bed.key, 1).await.unwrap().is_empty() {}
     }
 
     #[tokio::test]
@@ -340,26 +341,26 @@ mod tests {
         let bed = Bed::with(2).await;
         let first = bed.begin(1).await;
         let before = bed.storage.begun.load(SeqCst);
-        let other = Line { lease: Some(Duration::from_secs(7)), ..bed.line.clone() };
-        let (desk, line) = (bed.desk.clone(), other.clone());
-        let second = tokio::spawn(async move { desk.take(&line, 1).await });
+        let other = PullKey { lease: Some(Duration::from_secs(7)), ..bed.key.clone() };
+        let (coalescer, key) = (bed.coalescer.clone(), other.clone());
+        let second = tokio::spawn(async move { coalescer.take(&key, 1).await });
         bed.begins(before).await;
         bed.storage.gate.add_permits(100);
         assert_eq!(first.await.unwrap().unwrap().len() + second.await.unwrap().unwrap().len(), 2);
     }
 
     #[tokio::test]
-    async fn messages_flow_for_a_moment_after_one_was_found_and_then_the_line_is_forgotten() {
+    async fn messages_flow_for_a_moment_after_one_was_found_and_then_the_place_is_forgotten() {
         let bed = Bed::with(1).await;
         bed.storage.gate.add_permits(100);
-        assert!(!bed.desk.flows(&bed.line), "nothing was found yet");
-        assert_eq!(bed.desk.wait(&bed.line, 1, Duration::from_secs(9)).await.unwrap().len(), 1);
-        bed.desk.sweep();
-        assert!(bed.desk.flows(&bed.line));
+        assert!(!bed.coalescer.flows(&bed.key), "nothing was found yet");
+        assert_eq!(bed.coalescer.wait(&bed.key, 1, Duration::from_secs(9)).await.unwrap().len(), 1);
+        bed.coalescer.sweep();
+        assert!(bed.coalescer.flows(&bed.key));
         let past = Instant::now().checked_sub(FLOWS);
-        bed.desk.lines().get_mut(&bed.line).unwrap().found_at = past;
-        assert!(!bed.desk.flows(&bed.line));
-        bed.desk.sweep();
-        assert!(bed.desk.lines().is_empty());
+        bed.coalescer.pending().get_mut(&bed.key).unwrap().found_at = past;
+        assert!(!bed.coalescer.flows(&bed.key));
+        bed.coalescer.sweep();
+        assert!(bed.coalescer.pending().is_empty());
     }
 }
