@@ -37,7 +37,7 @@ fn idle_queue(clock: &ManualClock) -> (Runtime, support::Shared, Queue) {
     (idle, spy, queue)
 }
 
-/// What a call answers whose caller's deadline passes, half by half.
+/// What a call returns whose caller's deadline passes, half by half.
 async fn at_its_deadline<T>(clock: &ManualClock, call: impl Future<Output = T>) -> T {
     let mut call = std::pin::pin!(call);
     for _ in 0..2 {

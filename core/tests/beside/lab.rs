@@ -42,7 +42,7 @@ impl Bare {
         self
     }
 
-    /// As a FIFO queue of SQS is: what it drops for its key it answers as stored.
+    /// As a FIFO queue of SQS is: what it drops for its key it reports as stored.
     pub(crate) fn windowed(mut self) -> Self {
         self.capabilities.dedup = Dedup::Window(Duration::from_mins(5));
         self.capabilities.on_duplicate = false;

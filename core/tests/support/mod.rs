@@ -69,7 +69,7 @@ impl Tap {
         self.open.send_replace(true);
     }
 
-    /// The next call that has no such promise yet does its work at once, and answers when this is sent. If it is dropped instead, the
+    /// The next call that has no such promise yet does its work at once, and returns when this is sent. If it is dropped instead, the
     /// answer is lost.
     pub(crate) fn answer_later(&self) -> oneshot::Sender<()> {
         let (say, told) = oneshot::channel();

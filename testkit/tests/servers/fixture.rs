@@ -30,7 +30,7 @@ impl Client {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// Reads until this has come, and answers all that came.
+    /// Reads until this has come, and returns all that came.
     pub(crate) async fn read_until(&mut self, wanted: &[u8]) -> Vec<u8> {
         let mut seen = Vec::new();
         let found = timeout(LIMIT, async {

@@ -14,7 +14,7 @@ use anyqueue_memory::{MemoryConfig, MemoryQueue, backend};
 
 use crate::fixture::{Fixture, LEASE, kind, now, secs};
 
-/// A store with one message in each state: ready, behind its group's head, delayed, leased, dead. Answers their ids.
+/// A store with one message in each state: ready, behind its group's head, delayed, leased, dead. Returns their ids.
 async fn one_of_each(t: &Fixture) -> Vec<anyqueue::MessageId> {
     let dead = t.push(MessageData::new("dead")).await;
     let held = t.pull_one().await;

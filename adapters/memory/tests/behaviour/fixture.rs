@@ -65,7 +65,7 @@ impl Fixture {
         deliveries.remove(0)
     }
 
-    /// Pulls all there is, and answers the payloads.
+    /// Pulls all there is, and returns the payloads.
     pub(crate) async fn payloads(&self) -> Vec<String> {
         payloads(&self.pull(1000).await)
     }

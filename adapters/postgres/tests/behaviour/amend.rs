@@ -11,7 +11,7 @@ use crate::successors::{drain, with};
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
-/// Amends, and answers what each id met.
+/// Amends, and returns what each id met.
 pub(crate) async fn amend(
     queue: &PostgresQueue,
     partition: &PartitionId,

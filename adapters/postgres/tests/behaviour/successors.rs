@@ -35,7 +35,7 @@ pub(crate) fn outcomes(
     results.iter().map(|result| result.as_ref().copied().map_err(anyqueue::Error::kind)).collect()
 }
 
-/// Pulls and removes all there is, and answers the texts in order.
+/// Pulls and removes all there is, and returns the texts in order.
 pub(crate) async fn drain(queue: &PostgresQueue, partition: &PartitionId) -> Vec<String> {
     let mut all = Vec::new();
     loop {

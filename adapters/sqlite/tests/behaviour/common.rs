@@ -106,7 +106,7 @@ pub(crate) fn texts(deliveries: &[RawDelivery]) -> Vec<String> {
         .collect()
 }
 
-/// Pulls all there is, removing it, and answers the texts in order.
+/// Pulls all there is, removing it, and returns the texts in order.
 pub(crate) async fn drain(queue: &SqliteQueue, partition: &PartitionId) -> Vec<String> {
     let mut all = Vec::new();
     loop {

@@ -30,7 +30,7 @@ async fn queue(server: &Server) -> Queue {
     Queue::builder(open(server.url()).await).defaults(defaults).build().unwrap()
 }
 
-/// Pushes all, each until it is acknowledged. Answers those of which there may be two.
+/// Pushes all, each until it is acknowledged. Returns those of which there may be two.
 async fn push_all(queue: Queue, all: Vec<MessageData>, stored: watch::Sender<usize>) -> HashSet<MessageId> {
     let mut doubtful = HashSet::new();
     for chunk in all.chunks(50) {

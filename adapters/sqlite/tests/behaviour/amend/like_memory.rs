@@ -149,7 +149,7 @@ impl Plan {
         self.take(max, members).await;
     }
 
-    /// Answers how many came.
+    /// Returns how many came.
     async fn take(&mut self, max: usize, members: usize) -> usize {
         let mut shown = Vec::new();
         for (storage, held) in self.both.iter().zip(&mut self.held) {
