@@ -21,7 +21,7 @@ pub(crate) const LEASE: Duration = Duration::from_mins(5);
 /// The calls are generic, not `dyn`: a boxed future per call would weigh on the faster side.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
     /// The side that an error message names.
-    const SIDE: &'static str = "by hand";
+    const SIDE: &'static str = "hand-written client";
     /// A message that this client holds under a lease.
     type RawDelivery: Send + 'static;
     /// Where a puller gets its messages while it holds at most a window of them.

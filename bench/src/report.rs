@@ -142,14 +142,14 @@ impl Report {
         let ratio = self.ratio.map(|ratio| format!("  ratio {ratio:.2}")).unwrap_or_default();
         let numbers = if let Some(p50) = self.p50_ms {
             format!(
-                "ours p50 {p50:>8.3} p99 {:>8.3} ms   by hand p50 {:>8.3} p99 {:>8.3} ms",
+                "ours p50 {p50:>8.3} p99 {:>8.3} ms   hand-written p50 {:>8.3} p99 {:>8.3} ms",
                 self.p99_ms.unwrap_or_default(),
                 self.handwritten_p50_ms.unwrap_or_default(),
                 self.handwritten_p99_ms.unwrap_or_default()
             )
         } else if let Some(cpu) = self.ours_cpu_percent {
             format!(
-                "ours {cpu:>7.3} % CPU   by hand {:>7.3} % CPU",
+                "ours {cpu:>7.3} % CPU   hand-written {:>7.3} % CPU",
                 self.handwritten_cpu_percent.unwrap_or_default()
             )
         } else if let Some(empty) = self.empty_per_s {
@@ -158,7 +158,7 @@ impl Report {
             let without = spread(self.without_per_s, self.without_min_max);
             format!("with it {}   without {without}", self.spread())
         } else {
-            format!("ours {}   by hand {}", self.spread(), self.handwritten_spread())
+            format!("ours {}   hand-written {}", self.spread(), self.handwritten_spread())
         };
         format!("{numbers}{ratio}  ({} rounds, verified)", self.rounds)
     }

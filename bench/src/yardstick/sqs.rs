@@ -78,7 +78,7 @@ pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<(
                 println!("{}", serde_json::to_string(&cost)?);
             } else {
                 println!(
-                    "sqs, {way:?}, {used} of {levels} levels: {:.3} requests a message (by hand {:.1}), and {:.3} that find nothing; ${:.3} a million messages",
+                    "sqs, {way:?}, {used} of {levels} levels: {:.3} requests a message (hand-written {:.1}), and {:.3} that find nothing; ${:.3} a million messages",
                     cost.requests_per_message,
                     cost.by_hand,
                     cost.found_nothing_per_message,

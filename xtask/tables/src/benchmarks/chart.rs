@@ -39,12 +39,12 @@ pub(super) fn svg(backend: &Backend) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          role=\"img\" aria-labelledby=\"title what\">\n\
-         <title id=\"title\">{name}: anyqueue beside a client by hand</title>\n\
+         <title id=\"title\">{name}: anyqueue against a hand-written client</title>\n\
          <desc id=\"what\">Ratios by scenario: {}</desc>\n<style>{STYLE}</style>\n\
          <rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
-         <text class=\"title\" x=\"16\" y=\"28\">{name}: anyqueue beside a client by hand</text>\n\
-         <text class=\"small\" x=\"16\" y=\"48\">Ratio; 1 is as good as by hand, of backlog and in-flight as good as \
-         on an empty queue. Of latency: by hand / anyqueue.</text>\n",
+         <text class=\"title\" x=\"16\" y=\"28\">{name}: anyqueue against a hand-written client</text>\n\
+         <text class=\"small\" x=\"16\" y=\"48\">Ratio: 1 equals the hand-written client (backlog, in-flight: \
+         an empty queue). Latency: hand-written / anyqueue.</text>\n",
         described(&bars),
     );
     grid(&mut text, longest, bottom, &scale);

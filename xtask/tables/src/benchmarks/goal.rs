@@ -17,7 +17,7 @@ pub(super) enum Goal {
     /// A multiple of what anyqueue does in another scenario.
     TimesOurs(f64, &'static str),
     /// A multiple of what the hand-written client does in another scenario.
-    TimesByHand(f64, &'static str),
+    TimesHandwritten(f64, &'static str),
 }
 
 impl Goal {
@@ -39,7 +39,7 @@ impl Goal {
             ("sqlite", "latency-across") => Self::Latency { p50_ms: None, p99_ms: 20.0 },
             ("sqlite", "push-batch" | "cycle") => Self::Ratio(0.7),
             ("sqlite", "push-concurrent") => Self::TimesOurs(20.0, "push-one"),
-            ("sqlite", "drain-64" | "drain-512") => Self::TimesByHand(0.6, "cycle"),
+            ("sqlite", "drain-64" | "drain-512") => Self::TimesHandwritten(0.6, "cycle"),
             ("sqlite", "backlog" | "in-flight") => Self::Ratio(0.8),
             ("postgres" | "rabbitmq", "latency") => Self::Latency { p50_ms: Some(1.5), p99_ms: 5.0 },
             ("redis", "latency") => Self::Latency { p50_ms: Some(0.6), p99_ms: 2.0 },
@@ -64,7 +64,7 @@ impl Goal {
             Self::Latency { p50_ms: None, p99_ms } => format!("p99 ≤ {p99_ms} ms"),
             Self::Processor(percent) => format!("≤ {percent} % of a core"),
             Self::TimesOurs(times, scenario) => format!("≥ {times} × `{scenario}`"),
-            Self::TimesByHand(times, scenario) => format!("≥ {times} × `{scenario}` by hand"),
+            Self::TimesHandwritten(times, scenario) => format!("≥ {times} × hand-written `{scenario}`"),
         }
     }
 
@@ -83,7 +83,7 @@ impl Goal {
             }
             Self::Processor(most) => Some(line.ours_cpu_percent? <= most),
             Self::TimesOurs(factor, other) => times(factor, backend.line(other)?.ours_per_s),
-            Self::TimesByHand(factor, other) => times(factor, backend.line(other)?.handwritten_per_s),
+            Self::TimesHandwritten(factor, other) => times(factor, backend.line(other)?.handwritten_per_s),
         }
     }
 

@@ -20,8 +20,14 @@ pub(super) fn sqs(costs: &[Cost]) -> String {
     text.push_str(&measured_on(
         costs.iter().map(|cost| (cost.way.as_str(), cost.environment.as_ref())).collect(),
     ));
-    let heads =
-        ["requests a message", "by hand", "that find nothing", "$ a million messages", "goal", "reached"];
+    let heads = [
+        "requests a message",
+        "hand-written",
+        "that find nothing",
+        "$ a million messages",
+        "goal",
+        "reached",
+    ];
     text.push_str(&row("way, levels, in use", heads.map(str::to_owned).into_iter()));
     let rule = ["---:", "---:", "---:", "---:", "---", "---"];
     text.push_str(&row("---", rule.map(str::to_owned).into_iter()));

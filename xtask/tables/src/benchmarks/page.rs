@@ -32,7 +32,7 @@ fn goals(figures: &Figures) -> String {
     let count = |verdict| verdicts.iter().filter(|of| **of == verdict).count();
     let mut text = format!(
         "## Goals\n\n{} of {} are reached, each against what its row names. Set before anything was measured, but for the kind of \
-         drain that one is for: that in which the client by hand was fastest.\n",
+         drain that one is for: that in which the hand-written client was fastest.\n",
         count(Some(true)),
         judged.len()
     );
@@ -69,7 +69,7 @@ fn section(backend: &Backend) -> String {
     let environments =
         backend.lines.iter().map(|line| (line.scenario.as_str(), line.environment.as_ref())).collect();
     text.push_str(&measured_on(environments));
-    let heads = ["anyqueue", "by hand", "ratio", "goal", "reached"];
+    let heads = ["anyqueue", "hand-written", "ratio", "goal", "reached"];
     text.push_str(&row("scenario", heads.map(str::to_owned).into_iter()));
     text.push_str(&row("---", ["---:", "---:", "---:", "---", "---"].map(str::to_owned).into_iter()));
     for line in &backend.lines {
@@ -92,7 +92,7 @@ fn cells(line: &Line, backend: &Backend) -> [String; 5] {
         Some(Some(false)) => "**no**",
     };
     let goal = goal.map_or("–".to_owned(), |goal| goal.text());
-    [own(line), by_hand(line), ratio(line.ratio), goal, reached.to_owned()]
+    [own(line), handwritten(line), ratio(line.ratio), goal, reached.to_owned()]
 }
 
 /// Returns what anyqueue did.
@@ -107,7 +107,7 @@ fn own(line: &Line) -> String {
     }
 }
 
-fn by_hand(line: &Line) -> String {
+fn handwritten(line: &Line) -> String {
     let times = line.handwritten_p50_ms.zip(line.handwritten_p99_ms);
     if let Some(without) = line.without_per_s {
         let beside = line.beside.as_ref().map(|beside| format!(", ends kept by {beside}"));
