@@ -8,8 +8,8 @@ use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, Operation, Page, PartitionId, Result,
 };
 
-use crate::message::Message;
 use crate::partition::Partition;
+use crate::record::Message;
 use crate::state::{State, enter, enter_or_make};
 use crate::storage::MemoryQueue;
 

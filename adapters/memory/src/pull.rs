@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use crate::error::stamp;
 use crate::limits::{LEASE, MAX_BATCH};
-use crate::message::after;
 use crate::partition::Partition;
+use crate::record::after;
 use crate::state::{State, Store, enter};
 use crate::storage::MemoryQueue;
 

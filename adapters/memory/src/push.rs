@@ -9,8 +9,8 @@ use anyqueue::{
 
 use crate::error::error;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
-use crate::message::{Message, after};
 use crate::partition::Partition;
+use crate::record::{Message, after};
 use crate::state::{Occupancy, Room, State, enter_or_make};
 use crate::storage::MemoryQueue;
 

@@ -8,9 +8,9 @@ use anyqueue::{Clock, ErrorKind, ExtendOutcome, Headers, Operation, PartitionId,
 use crate::ends::Ends;
 use crate::error::{error, stamp};
 use crate::limits::{LEASE, MAX_DELAY};
-use crate::message::Message;
 use crate::partition::{Attempt, Partition};
 use crate::push::{Admitted, admit, headers_len, push_one};
+use crate::record::Message;
 use crate::series::Series;
 use crate::state::{Occupancy, Room, State, enter, enter_or_make};
 use crate::storage::MemoryQueue;

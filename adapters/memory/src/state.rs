@@ -12,8 +12,8 @@ use crate::config::MemoryConfig;
 use crate::ends::Ends;
 use crate::entries::Entries;
 use crate::error::error;
-use crate::message::Message;
 use crate::partition::Partition;
+use crate::record::Message;
 use crate::series::Series;
 use crate::waiters::Line;
 

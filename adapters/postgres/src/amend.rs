@@ -11,10 +11,10 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
-use crate::encoded::first_lane;
 use crate::error::{ERRORS, NAME};
 use crate::inspect::{RETRY_AFTER, uuid};
 use crate::pull::read_envelope;
+use crate::record::first_lane;
 use crate::sql::{get, millis};
 
 /// About this many bytes of stored messages are read, changed and sent back at a time.

@@ -10,7 +10,7 @@ use sqlx::{Postgres, Row};
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::encoded::EncodedMessage;
+use crate::record::EncodedMessage;
 use crate::sql::{Statements, Text, get, millis};
 
 /// The wire size of a message's id, lane and lengths.

@@ -8,8 +8,8 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::encoded::EncodedMessage;
 use crate::limits::BATCH_BYTES;
+use crate::record::EncodedMessage;
 use crate::sql::{int, millis};
 
 /// An encoded successor that is within the limits, and its partition.

@@ -7,8 +7,8 @@ use anyqueue::{Amend, AmendOutcome, MessageId, PartitionId, Regroup, Result};
 use crate::found::Found;
 use crate::insert::IS_DEAD;
 use crate::new_message::rank;
+use crate::record::{STORED, Stored};
 use crate::sql::{first, run};
-use crate::stored::{STORED, Stored};
 use crate::tx::{DELAYED, POSTPONED, Tx};
 
 pub(crate) const REWRITE: &str =

@@ -5,8 +5,8 @@ use rusqlite::{Connection, Row};
 
 use crate::error::classify;
 use crate::job::{Claim, Claimed, Taken};
+use crate::record::Stored;
 use crate::sql::{all, first, limit_of, run};
-use crate::stored::Stored;
 use crate::tx::{LEASED, Tx};
 
 /// The most messages leased for one pull.

@@ -15,7 +15,7 @@ use crate::plans::STATEMENTS;
 use crate::token::token;
 use crate::tx::Parts;
 use crate::{
-    SqliteQueue, claim, connect, due, ends, group, insert, often, place, series, settle, stored, taken,
+    SqliteQueue, claim, connect, due, ends, group, insert, often, place, record, series, settle, taken,
 };
 
 /// How often each statement has run, in the order of [`STATEMENTS`].
@@ -187,7 +187,7 @@ async fn only_who_asks_for_more_than_to_keep_pays_for_it() {
         assert_eq!(pushed(&queue, &conn, &mut parts, &keyed(key, what)), free, "{what:?}");
         assert_eq!(pushed(&queue, &conn, &mut parts, &keyed(key, OnDuplicate::Keep)), kept);
     }
-    let replaced = [&kept[..3], &[stored::STORED, stored::REPLACE, taken::KNOWN, taken::HOLDER]].concat();
+    let replaced = [&kept[..3], &[record::STORED, record::REPLACE, taken::KNOWN, taken::HOLDER]].concat();
     assert_eq!(pushed(&queue, &conn, &mut parts, &keyed("a", OnDuplicate::Replace)), replaced);
     let refused = [&kept[..], &[taken::HOLDER]].concat();
     for what in [OnDuplicate::Behind, OnDuplicate::Earlier] {

@@ -14,8 +14,8 @@ use crate::admin::{Admin, AdminAnswer};
 use crate::error::ERRORS;
 use crate::job::{Answer, Work};
 use crate::now::Now;
+use crate::record::{Read, Stored};
 use crate::sql::{all, first, limit_of};
-use crate::stored::{Read, Stored};
 use crate::tx::{FRONT, LEASED};
 
 pub(crate) const PARTITIONS: &str =

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Admin, AdminAnswer};
 use crate::ending::Ending;
 use crate::new_message::NewMessage;
-use crate::stored::Stored;
+use crate::record::Stored;
 use crate::token::token;
 
 /// How many requests may be queued for the writer; more wait for a place in the queue.

@@ -148,6 +148,7 @@ mod push_in;
 #[cfg(feature = "sqlx")]
 mod push_tx;
 mod readers;
+mod record;
 mod report;
 mod room;
 mod schema;
@@ -156,7 +157,6 @@ mod settle;
 mod sql;
 mod steps;
 mod storage;
-mod stored;
 mod taken;
 mod token;
 mod tx;

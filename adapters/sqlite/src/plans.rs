@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::{
     SqliteQueue, admin, alter, claim, connect, due, ends, entries, forget, found, insert, inspect, ledger,
-    lookout, often, place, series, settle, stored, taken, tx, urgent,
+    lookout, often, place, record, series, settle, taken, tx, urgent,
 };
 
 /// Tables that grow with the backlog, and their aliases in statements.
@@ -94,8 +94,8 @@ pub(crate) const STATEMENTS: [&str; 82] = [
     settle::EXTEND,
     settle::PLACE,
     settle::MOVE,
-    stored::STORED,
-    stored::REPLACE,
+    record::STORED,
+    record::REPLACE,
     taken::KNOWN,
     taken::HOLDER,
     taken::FREE_KEY,

@@ -12,8 +12,8 @@ use crate::ending::Ending;
 use crate::error::{ERRORS, NAME};
 use crate::job::{Answer, Claim, Claimed, Work};
 use crate::limits::LEASE;
+use crate::record::Read;
 use crate::storage::Inner;
-use crate::stored::Read;
 use crate::token::token;
 
 #[async_trait]

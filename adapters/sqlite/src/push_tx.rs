@@ -13,7 +13,7 @@ use crate::new_message::NewMessage;
 use crate::now::Now;
 use crate::often::{INSERT, READY};
 use crate::place::{BLOCK, START_GROUP, TIME};
-use crate::stored::{REPLACE, STORED, Stored};
+use crate::record::{REPLACE, STORED, Stored};
 use crate::taken::{Change, FREE_KEY, HASTEN, HASTEN_DISABLED, HOLDER, Holder, KNOWN};
 use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, STORE_COUNTER};
 

@@ -10,9 +10,9 @@ use crate::error::ERRORS;
 use crate::insert::store_all;
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::place::Ready;
+use crate::record::{REPLACE, STORED, Stored};
 use crate::series;
 use crate::sql::{first, run};
-use crate::stored::{REPLACE, STORED, Stored};
 use crate::tx::{FRONT, POSTPONED, Tx};
 
 /// Finds a valid lease.

@@ -4,8 +4,8 @@ use anyqueue::{MessageId, OnDuplicate, PushOutcome, Result};
 
 use crate::new_message::NewMessage;
 use crate::now::Now;
+use crate::record::{REPLACE, STORED, Stored};
 use crate::sql::{first, run};
-use crate::stored::{REPLACE, STORED, Stored};
 use crate::tx::{LEASED, Tx};
 
 /// The message of this partition that has this id or this key.

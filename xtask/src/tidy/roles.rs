@@ -32,6 +32,7 @@ const OTHER_WORDS: &[(&str, &[&str])] = &[
     ("limits", &["bounds", "maxima"]),
     ("pull", &["consume", "dequeue", "fetch", "receiving"]),
     ("push", &["enqueue", "publish", "send", "store"]),
+    ("record", &["encoded", "message", "row", "stored"]),
     ("settle", &["ack", "acknowledge", "complete", "settlement"]),
     ("storage", &["handle", "queue"]),
     ("token", &["proof", "receipt", "tokens"]),
@@ -130,7 +131,9 @@ mod tests {
 
     #[test]
     fn a_role_has_no_other_name() {
-        for name in ["wake.rs", "options.rs", "errors.rs", "publish.rs", "tokens.rs", "wake/line.rs"] {
+        for name in
+            ["wake.rs", "options.rs", "errors.rs", "publish.rs", "stored.rs", "tokens.rs", "wake/line.rs"]
+        {
             assert_eq!(found(&adapter(&[(name, "//! A.\n")])), [(name.to_owned(), 1)], "{name}");
         }
     }

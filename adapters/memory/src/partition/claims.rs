@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyqueue::MessageId;
 use anyqueue::adapter::Token;
 
-use crate::message::{ClaimId, Message, Place};
+use crate::record::{ClaimId, Message, Place};
 
 #[derive(Debug, Default)]
 pub(super) struct Claims {

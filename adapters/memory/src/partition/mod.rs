@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{Lease, RawDelivery, Token};
 use anyqueue::{ExtendOutcome, MessageId, PartitionId};
 
-use crate::message::{Message, Place, after};
+use crate::record::{Message, Place, after};
 
 mod amend;
 mod claims;

@@ -12,7 +12,7 @@ use anyqueue::MessageId;
 
 use super::claims::Claims;
 use crate::limits::PRIORITY_LEVELS;
-use crate::message::{Lane, Message, Place, Position, after};
+use crate::record::{Lane, Message, Place, Position, after};
 
 #[derive(Debug)]
 pub(super) struct Queues {
