@@ -11,7 +11,8 @@ use anyqueue::{CancellationToken, Clock, MessageData, PartitionId};
 /// [`WorkerBuilder::permits`](crate::WorkerBuilder::permits). The crate `anyqueue-control` has an
 /// implementation over its control store.
 ///
-/// A task holds a permit from before its pull until it is settled or released. All methods except
+/// A task holds a permit from before its pull until it is settled or released; a task that came with the
+/// settlement of another one ([`passes_on`](Self::passes_on)), from before its start. All methods except
 /// [`changed`](Self::changed), [`admit`](Self::admit), [`keep`](Self::keep) and [`leave`](Self::leave) are
 /// called by the worker's loop and must not wait.
 #[async_trait]
@@ -20,6 +21,14 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     /// is fewer than `wanted`, the implementation should get more permits, and let [`changed`](Self::changed)
     /// return when it has.
     fn room(&self, partition: &PartitionId, wanted: usize) -> Option<usize>;
+
+    /// Returns whether settlements may bring the next tasks of a partition, in one call: whether a permit
+    /// that a task gives back can be expected to be there for the task that its settlement brings. That one
+    /// takes a permit before it starts, as every task does. If there is none by then, it waits for a tenth of
+    /// a second at most, and is released, uncounted. The default: only if there is no limit.
+    fn passes_on(&self, partition: &PartitionId) -> bool {
+        self.room(partition, 0).is_none()
+    }
 
     /// Takes as many permits as there are, up to `wanted`, and returns how many it took.
     fn take(&self, partition: &PartitionId, wanted: usize) -> usize;

@@ -78,6 +78,12 @@ impl Held {
         of_cap.min(of_rate.saturating_sub(unstarted))
     }
 
+    /// Whether a permit that is given back can be expected to be there for the next task, if `in_use` are in
+    /// use. A rate grants starts only to tasks that are there already, so never with a rate.
+    pub(super) fn passes_on(&self, in_use: usize, now: Instant) -> bool {
+        self.rate.is_none() && self.cap.as_ref().is_some_and(|block| block.passes_on(in_use, now))
+    }
+
     /// How many tasks with permits may start in addition to the `started` ones.
     pub(super) fn can_start(&self, started: usize, now: Instant) -> usize {
         let of_cap = self.cap.as_ref().map_or(usize::MAX, |block| block.can_start(started, now));
@@ -126,6 +132,11 @@ impl Block {
 
     fn room(&self, in_use: usize, now: Instant) -> usize {
         if now < self.starts_until { self.size.min(self.most).saturating_sub(in_use) } else { 0 }
+    }
+
+    /// While others want permits, those above `most` are theirs once they are given back.
+    fn passes_on(&self, in_use: usize, now: Instant) -> bool {
+        now < self.starts_until && in_use <= self.size.min(self.most)
     }
 
     /// Tasks that got their permits before others did must not start if others use those permits by now.

@@ -85,6 +85,10 @@ impl Permits for LimitPermits {
         room
     }
 
+    fn passes_on(&self, partition: &PartitionId) -> bool {
+        self.now().is_some_and(|now| self.0.stock().passes_on(partition, now))
+    }
+
     fn take(&self, partition: &PartitionId, wanted: usize) -> usize {
         self.now().map_or(0, |now| self.0.stock().take(partition, wanted, now))
     }

@@ -45,7 +45,7 @@ impl Stock {
         wanted: usize,
         now: Instant,
     ) -> (Option<usize>, bool) {
-        if !self.is_known || self.is_leaving || !self.served.contains(partition) {
+        if !self.is_open(partition) {
             return (Some(0), false);
         }
         let (in_use, unstarted) = self.in_use(partition);
@@ -59,6 +59,17 @@ impl Stock {
             }
         }
         (least, is_short)
+    }
+
+    /// Whether a permit that is given back can be expected to be there for the next task.
+    pub(super) fn passes_on(&mut self, partition: &PartitionId, now: Instant) -> bool {
+        let in_use = self.in_use(partition).0;
+        self.is_open(partition) && self.of(partition).all(|held| held.passes_on(in_use, now))
+    }
+
+    /// Whether permits of a partition are handed out at all.
+    fn is_open(&self, partition: &PartitionId) -> bool {
+        self.is_known && !self.is_leaving && self.served.contains(partition)
     }
 
     pub(super) fn take(&mut self, partition: &PartitionId, wanted: usize, now: Instant) -> usize {

@@ -16,6 +16,7 @@ mod entries;
 mod faults;
 mod gates;
 mod messages;
+mod passed_on;
 mod processes;
 mod random;
 mod rates;

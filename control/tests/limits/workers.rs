@@ -1,5 +1,6 @@
 //! Real workers that share a limit.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -105,6 +106,38 @@ async fn three_workers_never_exceed_a_cap_and_do_everything() {
     }
     assert!(ended >= TASKS as u64, "{ended}");
     assert_eq!(queue.counts("mail").await.unwrap().ready, Some(0));
+    assert!((5..=7).contains(&meter.most()), "{}", meter.most());
+    assert!(limits.get("l").await.unwrap().unwrap().holders.is_empty(), "nothing leaks");
+}
+
+/// Unlike `run_once`, `run` lets settlements bring the next tasks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_workers_never_exceed_a_cap_whose_permits_pass_on() {
+    const TASKS: usize = 2_000;
+    let memory = MemoryQueue::new();
+    let queue = Queue::new(memory.client()).unwrap();
+    let limits = Limits::new(queue.control().unwrap());
+    limits.put("l", &Limit::partition("mail").unwrap().cap(7)).await.unwrap();
+    push(&queue, TASKS).await;
+    let meter = Meter::default();
+    let mut runs = Vec::new();
+    for name in ["a", "b", "c"] {
+        let worker = worker(&memory, name, &meter);
+        runs.push((worker.clone(), tokio::spawn(async move { worker.run_until(pending()).await.unwrap() })));
+    }
+    let since = Instant::now();
+    while meter.begun() < TASKS {
+        assert!(since.elapsed() < PATIENCE, "{} have begun", meter.begun());
+        tokio::time::sleep(millis(20)).await;
+    }
+    let mut ended = 0;
+    for (worker, run) in runs {
+        worker.shutdown();
+        let summary = run.await.unwrap();
+        ended += summary.processed + summary.dead;
+        assert_eq!((summary.retried, summary.lost), (0, 0), "{summary:?}");
+    }
+    assert_eq!((ended, meter.begun()), (TASKS as u64, TASKS), "each once");
     assert!((5..=7).contains(&meter.most()), "{}", meter.most());
     assert!(limits.get("l").await.unwrap().unwrap().holders.is_empty(), "nothing leaks");
 }

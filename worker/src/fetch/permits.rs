@@ -1,5 +1,7 @@
 //! Permits, taken before a pull, and before a message that came without one starts.
 
+use std::time::Instant;
+
 use super::partition::{PartitionState, Ready};
 use super::state::Fetch;
 use crate::permits::Permit;
@@ -23,6 +25,17 @@ impl Fetch {
         self.permits_for(index, 0).is_some()
     }
 
+    /// Whether settlements may bring the next tasks of a partition, as far as permits are concerned.
+    pub(super) fn passes_on(&self, index: usize) -> bool {
+        let config = self.shared.partitions.get(index);
+        let (Some(config), Some(permits)) = (config, &self.shared.config.permits) else { return true };
+        let Some(partition) = self.partitions.get(index) else { return false };
+        // A message comes before the settlement that brought it gives back a permit. More of them than there
+        // are settlements under way wait for permits that somebody else has got.
+        let waits = partition.without_permit() > self.shared.pool.settling() && self.is_limited(index);
+        !waits && permits.passes_on(&config.id)
+    }
+
     fn permits_for(&self, index: usize, wanted: usize) -> Option<usize> {
         let config = self.shared.partitions.get(index)?;
         self.shared.config.permits.as_ref()?.room(&config.id, wanted)
@@ -33,6 +46,23 @@ impl Fetch {
         let config = self.shared.partitions.get(index).ok_or(())?;
         let Some(permits) = &self.shared.config.permits else { return Ok(None) };
         Permit::take(permits, &config.id, wanted).map(Some).ok_or(())
+    }
+
+    /// Takes permits for a pull like [`take_permits`](Self::take_permits), but leaves theirs to the messages
+    /// that settlements have brought.
+    pub(super) fn take_for_pull(
+        &mut self,
+        index: usize,
+        wanted: usize,
+        now: Instant,
+    ) -> Result<Option<Permit>, ()> {
+        let Some(mut permit) = self.take_permits(index, wanted)? else { return Ok(None) };
+        if self.is_limited(index) {
+            // In this order: a message that a settlement brings is there before its permit is free.
+            self.hold_refills(now);
+            self.partitions.get_mut(index).ok_or(())?.hand_out(&mut permit);
+        }
+        if permit.count() > 0 { Ok(Some(permit)) } else { Err(()) }
     }
 
     /// Whether the next task of a partition may start, as far as permits are concerned.
@@ -62,10 +92,15 @@ impl Fetch {
 }
 
 impl PartitionState {
-    /// Hands the permits of a pull to the messages that it brought. Permits that are left over go back.
-    pub(super) fn share_out(permit: Option<Permit>, brought: &mut [Ready]) {
-        let Some(mut permit) = permit else { return };
-        for ready in brought {
+    /// How many messages have no permit yet, because settlements brought them.
+    pub(super) fn without_permit(&self) -> usize {
+        self.ready.iter().filter(|ready| ready.permit.is_none()).count()
+    }
+
+    /// Hands permits to the messages that have none, in order: one without a permit would hold up those
+    /// behind it that have theirs.
+    pub(super) fn hand_out(&mut self, permit: &mut Permit) {
+        for ready in self.ready.iter_mut().filter(|ready| ready.permit.is_none()) {
             ready.permit = permit.split(ready.len());
         }
     }

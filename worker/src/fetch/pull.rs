@@ -67,7 +67,7 @@ impl Fetch {
             others.into_iter().map(|(index, _)| self.slot_request(index, room, now)).collect();
         for (request, reserved) in requests.iter().zip(self.schedule.deal(room, shared, &requests)) {
             if reserved > 0 {
-                self.pull(request.partition, reserved, Duration::ZERO);
+                self.pull(request.partition, reserved, Duration::ZERO, now);
             }
         }
         if !self.burst {
@@ -86,7 +86,7 @@ impl Fetch {
             let most = if shared == 0 { request.own } else { share };
             let max = share.min(most).min(request.cap.saturating_sub(request.used));
             if max > 0 {
-                self.pull(*index, max, POLL_WAIT);
+                self.pull(*index, max, POLL_WAIT, now);
             }
         }
     }
@@ -128,8 +128,9 @@ impl Fetch {
     }
 
     /// Pulls for this many slots.
-    fn pull(&mut self, index: usize, slots: usize, wait: Duration) {
-        let Some(config) = self.shared.partitions.get(index) else { return };
+    fn pull(&mut self, index: usize, slots: usize, wait: Duration, now: Instant) {
+        let shared = self.shared.clone();
+        let Some(config) = shared.partitions.get(index) else { return };
         let slots_each = self.partitions.get(index).map_or(1, |partition| partition.slots_each);
         let max = (slots / slots_each).max(1);
         // Asking for less than a whole group would cut it, however few slots are free.
@@ -137,15 +138,15 @@ impl Fetch {
         let asked = if members > 1 { max.max(members) } else { max };
         // A pull that waits for messages does not keep many permits from others.
         let wanted = if !wait.is_zero() && self.is_limited(index) { members } else { asked };
-        let Ok(permit) = self.take_permits(index, wanted) else { return };
+        let Ok(permit) = self.take_for_pull(index, wanted, now) else { return };
         let asked = permit.as_ref().map_or(asked, |permit| permit.count().min(asked));
         let Some(partition) = self.partitions.get_mut(index) else { return };
         let stop = CancellationToken::new();
         let reserved = if wait.is_zero() { slots } else { 0 };
-        let seen = self.shared.pool.ended();
+        let seen = shared.pool.ended();
         partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen, permit });
         // A burst ends when no messages are found.
-        let mut pull = self.shared.queue.pull(&config.id).max(asked).wait(wait).thorough(self.burst);
+        let mut pull = shared.queue.pull(&config.id).max(asked).wait(wait).thorough(self.burst);
         if let Some(lease) = config.lease {
             pull = pull.lease(lease);
         }

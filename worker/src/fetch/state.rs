@@ -133,7 +133,7 @@ impl Fetch {
             let open = only == Some(index)
                 && !is_suspended(suspended, index)
                 && partition.takes_refills()
-                && !self.is_limited(index);
+                && self.passes_on(index);
             partition.settle_pulls.set_open(open);
         }
     }

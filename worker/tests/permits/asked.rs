@@ -1,147 +1,16 @@
-//! Permits: asked for before a pull, and released however a task ends.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test may stop at anything"
-)]
+//! Permits are asked for before a pull, and released however a task ends.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyqueue::adapter::async_trait;
-use anyqueue::{CancellationToken, Clock, PartitionId};
 use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{
-    BatchContext, CancelReason, Partition, Permits, Summary, Task, TaskContext, TaskError, TaskResult,
-    WorkerBuilder, task,
+    BatchContext, CancelReason, Partition, Summary, Task, TaskContext, TaskError, TaskResult, WorkerBuilder,
+    task,
 };
-use tokio::sync::Notify;
 
-/// Permits that a test hands out.
-#[derive(Clone, Debug, Default)]
-struct Fake(Arc<(Mutex<State>, Notify)>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// `None`: as many as one likes.
-    cap: Option<usize>,
-    is_closed: bool,
-    in_use: usize,
-    started: usize,
-    most: usize,
-    taken: usize,
-    revoked: CancellationToken,
-    is_kept: bool,
-    left: usize,
-}
-
-impl Fake {
-    fn of(cap: usize) -> Self {
-        let fake = Self::default();
-        fake.state().cap = Some(cap);
-        fake
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.0.lock().unwrap()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
-        self.0.1.notify_one();
-    }
-
-    /// What is in use, and what of that has started.
-    fn in_use(&self) -> (usize, usize) {
-        self.see(|state| (state.in_use, state.started))
-    }
-
-    /// Looks, and lets go at once.
-    fn see<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.state())
-    }
-
-    fn most(&self) -> usize {
-        self.see(|state| state.most)
-    }
-
-    fn left(&self) -> usize {
-        self.see(|state| state.left)
-    }
-
-    fn is_kept(&self) -> bool {
-        self.see(|state| state.is_kept)
-    }
-}
-
-struct Kept<'a>(&'a Fake);
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        self.0.state().is_kept = false;
-    }
-}
-
-#[async_trait]
-impl Permits for Fake {
-    fn room(&self, _: &PartitionId, _: usize) -> Option<usize> {
-        let state = self.state();
-        state.cap.map(|cap| cap.saturating_sub(state.in_use))
-    }
-
-    fn take(&self, partition: &PartitionId, wanted: usize) -> usize {
-        let taken = self.room(partition, wanted).map_or(wanted, |room| room.min(wanted));
-        let mut state = self.state();
-        state.in_use += taken;
-        state.taken += taken;
-        state.most = state.most.max(state.in_use);
-        taken
-    }
-
-    fn can_start(&self, _: &PartitionId, _: usize) -> bool {
-        !self.state().is_closed
-    }
-
-    fn start(&self, _: &PartitionId, permits: usize) -> Option<CancellationToken> {
-        let mut state = self.state();
-        state.started += permits;
-        Some(state.revoked.clone())
-    }
-
-    fn release(&self, _: &PartitionId, permits: usize, started: bool) {
-        self.change(|state| {
-            state.in_use -= permits;
-            state.started -= if started { permits } else { 0 };
-        });
-    }
-
-    fn grace(&self) -> Duration {
-        Duration::from_secs(2)
-    }
-
-    async fn changed(&self) {
-        self.0.1.notified().await;
-    }
-
-    async fn keep(&self, worker: &str, partitions: &[PartitionId], _: &Clock) {
-        assert_eq!((worker, partitions.len()), ("w", 1));
-        self.state().is_kept = true;
-        let _kept = Kept(self);
-        std::future::pending::<()>().await;
-    }
-
-    async fn leave(&self) {
-        assert!(!self.is_kept());
-        self.state().left += 1;
-    }
-}
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+use crate::fake::{Fake, secs};
 
 /// Does what its payload says.
 async fn behave(how: String, task: TaskContext) -> TaskResult {
