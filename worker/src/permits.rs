@@ -40,7 +40,7 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     /// Notes that tasks with this many permits start. Returns a token that is cancelled when they have to
     /// stop because their permits cannot be kept; `None` if they must not start after all, because something
     /// has changed since [`can_start`](Self::can_start).
-    fn start(&self, partition: &PartitionId, permits: usize) -> Option<CancellationToken>;
+    fn start(&self, partition: &PartitionId, permits: usize) -> Option<Arc<CancellationToken>>;
 
     /// Releases permits that are no longer needed; `started` says whether their tasks had started.
     fn release(&self, partition: &PartitionId, permits: usize, started: bool);
@@ -131,7 +131,7 @@ pub(crate) struct Permit {
     partition: PartitionId,
     count: usize,
     /// For tasks that have started: cancelled when they have to stop.
-    revoked: Option<CancellationToken>,
+    revoked: Option<Arc<CancellationToken>>,
 }
 
 impl Permit {
@@ -155,6 +155,24 @@ impl Permit {
         self.count = self.count.checked_sub(count)?;
         let (permits, partition) = (self.permits.clone(), self.partition.clone());
         Some(Self { permits, partition, count, revoked: None })
+    }
+
+    /// Gives back permits of one worker, those of one partition together.
+    pub(crate) fn give_back(all: impl Iterator<Item = Self>) {
+        let mut joined: Vec<Self> = Vec::new();
+        for mut permit in all {
+            // The others are given back by being dropped.
+            if let Some(first) = joined.iter_mut().find(|first| first.is_like(&permit)) {
+                first.count += std::mem::take(&mut permit.count);
+            } else {
+                joined.push(permit);
+            }
+        }
+    }
+
+    /// Whether the other permits are of the same partition, for tasks that have started as well or have not.
+    fn is_like(&self, other: &Self) -> bool {
+        self.partition == other.partition && self.revoked.is_some() == other.revoked.is_some()
     }
 
     /// Notes that the tasks start; `None` if they must not.

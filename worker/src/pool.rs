@@ -206,6 +206,12 @@ impl SlotPermit {
         self
     }
 
+    /// Takes out the permit that let the task run, now that it is settled. That of a batch comes back with
+    /// its last task.
+    pub(crate) fn take_held(&mut self) -> Option<Permit> {
+        self.held.take()
+    }
+
     /// The permit that lets the tasks run, if permits are needed.
     pub(crate) fn held(&self) -> Option<&Permit> {
         match &self.share {

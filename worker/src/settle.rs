@@ -13,6 +13,7 @@ use crate::error::ErrorClass;
 use crate::handler::Route;
 use crate::message::header::{CURSOR, ERRORS};
 use crate::message::{Failure, FailureKind, TaskHeaders, history};
+use crate::permits::Permit;
 use crate::received::Received;
 use crate::report::without_result;
 use crate::retry::Retry;
@@ -53,9 +54,13 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
         let status = done.decision.status.clone()?;
         Some((&mut done.work.delivery, status, done.decision.then.clone()))
     });
-    let mut results = shared.queue.settle_many_with(settlements).await.into_iter();
-    for done in done {
-        let result = done.decision.status.as_ref().and_then(|_| results.next());
+    let mut outcomes = shared.queue.settle_many_with(settlements).await.into_iter();
+    let result = |done: &Done| done.decision.status.as_ref().and_then(|_| outcomes.next());
+    let results: Vec<_> = done.iter().map(result).collect();
+    // Together, and before the slots become free: whoever gets those needs the permits.
+    let ended = done.iter_mut().zip(&results).filter(|(_, result)| !matches!(result, Some(Err(_))));
+    Permit::give_back(ended.filter_map(|(done, _)| done.work.permit.take_held()));
+    for (done, result) in done.into_iter().zip(results) {
         if let Some(Ok(_)) = result {
             shared.note(done.work.permit.partition, Failing::settled);
         }

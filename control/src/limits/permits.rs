@@ -102,7 +102,7 @@ impl Permits for LimitPermits {
         may
     }
 
-    fn start(&self, partition: &PartitionId, permits: usize) -> Option<CancellationToken> {
+    fn start(&self, partition: &PartitionId, permits: usize) -> Option<Arc<CancellationToken>> {
         let now = self.now()?;
         self.0.stock().start(partition, permits, now)
     }

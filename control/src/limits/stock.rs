@@ -1,6 +1,7 @@
 //! What a process has of all its limits, and what its tasks use of that. Nothing here waits.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyqueue::{CancellationToken, PartitionId};
@@ -32,8 +33,8 @@ pub(super) struct Usage {
     pub(super) started: usize,
     /// The most that were in use since the last look at all limits.
     pub(super) peak: usize,
-    /// Cancelled to stop the tasks that have started.
-    revoked: CancellationToken,
+    /// Cancelled to stop the tasks that have started. They share one token: each clone of it would lock it.
+    revoked: Arc<CancellationToken>,
 }
 
 impl Stock {
@@ -88,7 +89,7 @@ impl Stock {
         now: Instant,
     ) -> (bool, bool) {
         let (mut may, mut is_short) = (true, false);
-        let started = self.usage(partition).started;
+        let started = self.started(partition);
         for held in self.of(partition) {
             let most = held.can_start(started, now);
             held.waiting = waiting;
@@ -104,8 +105,8 @@ impl Stock {
         partition: &PartitionId,
         permits: usize,
         now: Instant,
-    ) -> Option<CancellationToken> {
-        let started = self.usage(partition).started;
+    ) -> Option<Arc<CancellationToken>> {
+        let started = self.started(partition);
         if self.of(partition).any(|held| held.can_start(started, now) < permits) {
             return None;
         }
@@ -125,7 +126,7 @@ impl Stock {
         started: bool,
         now: Instant,
     ) -> bool {
-        let usage = self.usage(partition);
+        let Some(usage) = self.usages.get_mut(partition) else { return false };
         usage.in_use = usage.in_use.saturating_sub(permits);
         if started {
             usage.started = usage.started.saturating_sub(permits);
@@ -187,6 +188,10 @@ impl Stock {
     pub(super) fn in_use(&self, partition: &PartitionId) -> (usize, usize) {
         let usage = self.usages.get(partition);
         usage.map_or((0, 0), |usage| (usage.in_use, usage.in_use.saturating_sub(usage.started)))
+    }
+
+    fn started(&self, partition: &PartitionId) -> usize {
+        self.usages.get(partition).map_or(0, |usage| usage.started)
     }
 
     pub(super) fn usage(&mut self, partition: &PartitionId) -> &mut Usage {

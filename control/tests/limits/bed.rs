@@ -128,7 +128,7 @@ impl Process {
 
     /// Starts a task that has a permit.
     pub(crate) fn start(&self) -> Option<CancellationToken> {
-        self.permits.start(&mail(), 1)
+        self.permits.start(&mail(), 1).map(|revoked| (*revoked).clone())
     }
 
     /// So many tasks that had started have ended.

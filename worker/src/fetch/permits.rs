@@ -48,6 +48,15 @@ impl Fetch {
         Permit::take(permits, &config.id, wanted).map(Some).ok_or(())
     }
 
+    /// Takes permits for the messages that settlements have brought, all at once.
+    pub(super) fn supply(&mut self, index: usize) {
+        let lacking = self.partitions.get(index).map_or(0, PartitionState::without_permit);
+        let taken = if lacking > 0 { self.take_permits(index, lacking) } else { Ok(None) };
+        if let (Ok(Some(mut permit)), Some(partition)) = (taken, self.partitions.get_mut(index)) {
+            partition.hand_out(&mut permit);
+        }
+    }
+
     /// Takes permits for a pull like [`take_permits`](Self::take_permits), but leaves theirs to the messages
     /// that settlements have brought.
     pub(super) fn take_for_pull(
@@ -94,7 +103,7 @@ impl Fetch {
 impl PartitionState {
     /// How many messages have no permit yet, because settlements brought them.
     pub(super) fn without_permit(&self) -> usize {
-        self.ready.iter().filter(|ready| ready.permit.is_none()).count()
+        self.ready.iter().filter(|ready| ready.permit.is_none()).map(Ready::len).sum()
     }
 
     /// Hands permits to the messages that have none, in order: one without a permit would hold up those

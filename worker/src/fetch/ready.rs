@@ -25,6 +25,9 @@ impl Fetch {
         let mut started = Vec::new();
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
         let held: Vec<usize> = held.map(|(index, _)| index).collect();
+        for index in &held {
+            self.supply(*index);
+        }
         self.kept_for = None;
         let mut kept: Vec<usize> = Vec::new();
         while let Some(free) = self.slots.checked_sub(self.shared.pool.occupied()).filter(|free| *free > 0) {

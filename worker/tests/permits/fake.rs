@@ -23,7 +23,7 @@ pub(crate) struct State {
     started: usize,
     pub(crate) most: usize,
     taken: usize,
-    pub(crate) revoked: CancellationToken,
+    pub(crate) revoked: Arc<CancellationToken>,
     is_kept: bool,
     left: usize,
 }
@@ -99,7 +99,7 @@ impl Permits for Fake {
         !self.state().is_closed
     }
 
-    fn start(&self, _: &PartitionId, permits: usize) -> Option<CancellationToken> {
+    fn start(&self, _: &PartitionId, permits: usize) -> Option<Arc<CancellationToken>> {
         let mut state = self.state();
         state.started += permits;
         Some(state.revoked.clone())
