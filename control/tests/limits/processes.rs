@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyqueue::{MessageData, Queue};
 use anyqueue_control::limits::{Limit, Limits, PermitOptions};
-use anyqueue_testkit::{Redis, provide};
+use anyqueue_testkit::{Postgres, Redis, provide};
 use anyqueue_worker::{Partition, TaskContext, Worker, task};
 
 use crate::bed::millis;
@@ -131,6 +131,20 @@ async fn three_processes_hold_a_cap_and_a_rate(url: &str) {
     assert!((CAP / 2..=CAP).contains(&most) && ahead <= allowed, "{most} at once, {ahead} ahead of the rate");
     assert!(limits.get("l").await.unwrap().unwrap().holders.is_empty(), "nothing leaks");
     queue.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn three_processes_and_ten_thousand_tasks_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("limits.db").display());
+    three_processes_hold_a_cap_and_a_rate(&url).await;
+}
+
+#[tokio::test]
+async fn three_processes_and_ten_thousand_tasks_on_postgres() {
+    let server = provide(Postgres::new()).await.unwrap();
+    let Some(url) = place(&server, "schema", "processes") else { return };
+    three_processes_hold_a_cap_and_a_rate(&url).await;
 }
 
 #[tokio::test]
