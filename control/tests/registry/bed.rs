@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::Storage;
+use anyqueue::control::ControlStore;
 use anyqueue::{Clock, ClockSetter, ManualClock, MessageId, Queue, Result};
 use anyqueue_control::registry::{Ended, MemberOptions, Registry, WorkerInfo};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
-use anyqueue_worker::{Partition, Summary, TaskContext, TaskError, Worker, task};
+use anyqueue_worker::{Partition, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -37,6 +38,10 @@ impl Bed {
 
     /// A worker of this name, by its own clock, whose tasks run until the gate lets them go or they are asked to stop.
     pub(crate) fn worker_by(&self, name: &str, clock: Clock, slots: usize) -> Worker {
+        self.builder_by(name, clock, slots).build().unwrap()
+    }
+
+    pub(crate) fn builder_by(&self, name: &str, clock: Clock, slots: usize) -> WorkerBuilder {
         let queue = Queue::builder(self.memory.client()).clock(clock).build().unwrap();
         let gate = self.gate.clone();
         let wait = move |(): (), task: TaskContext| {
@@ -50,7 +55,7 @@ impl Bed {
             }
         };
         let builder = Worker::builder(queue).partition(Partition::new("jobs")).handler("wait", wait);
-        builder.name(name).slots(slots).build().unwrap()
+        builder.name(name).slots(slots)
     }
 
     pub(crate) fn worker(&self, name: &str) -> Worker {
@@ -110,11 +115,15 @@ impl Bed {
     }
 }
 
-/// The clients of one store, behind something else.
+/// The registry of one store, behind something else.
 pub(crate) fn registry_over(storage: Arc<dyn Storage>, time: &ManualClock) -> Registry {
+    Registry::new(store_over(storage, time))
+}
+
+pub(crate) fn store_over(storage: Arc<dyn Storage>, time: &ManualClock) -> ControlStore {
     let retry = anyqueue::RetryPolicy::NEVER;
     let queue = Queue::builder(storage).clock(time.clock()).retry(retry).build().unwrap();
-    Registry::new(queue.control().unwrap())
+    queue.control().unwrap()
 }
 
 /// A worker with a task that is killed, as far as others can see.

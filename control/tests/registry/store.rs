@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyqueue::adapter::{ControlStorage, Forward, Storage, async_trait};
 use anyqueue::control::{Applied, Change, Entry, Expect, Key, MAX_CONTROL_VALUE_BYTES, Stamped};
 use anyqueue::{Error, ErrorKind, Page, Result};
+use anyqueue_control::limits::{Limit, Limits, PermitOptions};
 use anyqueue_control::registry::MemberOptions;
 use anyqueue_memory::MemoryQueue;
 
-use crate::bed::{Bed, registry_over};
+use crate::bed::{Bed, registry_over, store_over};
 
 /// Counts calls, and fails them while it is down.
 #[derive(Debug)]
@@ -92,6 +93,37 @@ async fn a_beat_is_one_call_however_many_tasks_there_are() {
     bed.gate.add_permits(TASKS);
     worker.shutdown();
     bed.until("it ends", async || running.is_finished()).await;
+}
+
+#[tokio::test]
+async fn with_limits_too_a_beat_is_three_calls_however_many_tasks_there_are() {
+    const TASKS: usize = 600;
+    let bed = Bed::new();
+    let watched = Watched::over(&bed);
+    let limits = Limits::new(store_over(watched.clone(), &bed.time));
+    limits.put("l", &Limit::partition("jobs").unwrap().cap(1000)).await.unwrap();
+    let permits = limits.permits(PermitOptions::default()).unwrap();
+    let worker = bed.builder_by("busy", bed.time.clock(), TASKS).permits(permits).build().unwrap();
+    // No sweep falls into this time.
+    let options = MemberOptions::default().with_valid_for(Duration::from_hours(20));
+    let member = registry_over(watched.clone(), &bed.time).join(&worker, options).await.unwrap();
+    let run = worker.clone();
+    let running = tokio::spawn(async move { member.during(run.run_until(std::future::pending())).await });
+    let message = || anyqueue_worker::task("wait", &()).unwrap();
+    bed.queue.push_many("jobs", (0..TASKS).map(|_| message()).collect::<Vec<_>>()).await.unwrap();
+    bed.until("all run", async || worker.running().len() == TASKS).await;
+    bed.pass(Duration::from_secs(10)).await;
+    assert!(limits.get("l").await.unwrap().unwrap().held >= TASKS as u64, "each has its permit");
+
+    let before = watched.calls.load(Ordering::Relaxed);
+    bed.pass(Duration::from_secs(50)).await;
+    let calls = watched.calls.load(Ordering::Relaxed) - before;
+    // Ten beats, or nine of one and eleven of the other: one call for the registry, two for limits.
+    assert!((27..=32).contains(&calls), "{calls} calls in 50 s");
+    bed.gate.add_permits(TASKS);
+    worker.shutdown();
+    bed.until("it ends", async || running.is_finished()).await;
+    assert_eq!(limits.get("l").await.unwrap().unwrap().held, 0, "nothing leaks");
 }
 
 #[tokio::test]
