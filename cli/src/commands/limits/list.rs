@@ -145,3 +145,30 @@ fn per(rate: Rate) -> String {
     // Drops the rounding error of the division.
     format!("{}/{unit}", (count * 1000.0).round() / 1000.0)
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use anyqueue::Queue;
+    use anyqueue_control::limits::Limit;
+    use anyqueue_memory::MemoryQueue;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_held_beyond_a_lowered_cap_is_said_to_hold_up_the_next_tasks() {
+        let limits = Limits::new(Queue::new(MemoryQueue::new()).unwrap().control().unwrap());
+        limits.put("smtp", &Limit::partition("mail").unwrap().cap(5)).await.unwrap();
+        let mut limit = limits.get("smtp").await.unwrap().unwrap();
+        for (held, said) in [
+            (0, "smtp limits mail, 0 of 5 held"),
+            (5, "smtp limits mail, 5 of 5 held"),
+            (7, "smtp limits mail, 7 of 5 held: nothing starts until enough have ended"),
+        ] {
+            limit.held = held;
+            assert_eq!(summary(&limit), said);
+        }
+        // Each value has a cap of its own: what all hold together exceeds none.
+        limit.of = Scope::Header("customer".to_owned());
+        assert_eq!(summary(&limit), "smtp limits each customer, 5 at once each, 7 held");
+    }
+}
