@@ -32,7 +32,9 @@ const SHRINKS_FROM: f64 = 0.9;
 /// assert_eq!(Maintenance::default().check(), Room::all());
 /// ```
 pub trait Governor: fmt::Debug + Send + Sync + 'static {
-    /// Returns how much room the machine has for the worker's tasks, including those that run now.
+    /// Returns how much room the machine has for the worker's tasks, including those that run now. It is not
+    /// told what a task needs, because it is asked before any message is pulled: what a kind needs is set
+    /// beforehand, in slots ([`Kind::slots`](crate::Kind::slots)), and the answer limits the slots.
     fn check(&self) -> Room;
 }
 

@@ -18,6 +18,7 @@ async fn a_worker_is_listed_with_what_it_runs_and_is_gone_when_it_has_ended() {
     assert_eq!((told.attempt, told.progress.as_deref()), (1, Some("waiting")));
     assert_eq!((info.state, info.slots, info.running), (WorkerState::Working, 16, 1));
     assert_eq!((info.pid, info.partitions), (std::process::id(), vec!["jobs".to_owned()]));
+    assert_eq!(info.memory_bytes.is_some(), cfg!(target_os = "linux"), "{:?}", info.memory_bytes);
 
     bed.gate.add_permits(1);
     bed.until("its task is done", async || bed.info("a").await.is_some_and(|a| a.held.is_empty())).await;
