@@ -1,5 +1,6 @@
 //! The state that all requests share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,8 @@ pub(crate) struct App {
     /// The description of the service, as served at `/openapi.json`.
     pub(crate) description: Bytes,
     pub(crate) health: Mutex<Option<(Instant, Result<String, String>)>>,
+    /// Whether the backend could serve at any check since the service began.
+    pub(crate) has_been_ready: AtomicBool,
 }
 
 /// Renders what the process has measured, in the text format of Prometheus.
@@ -236,6 +239,9 @@ impl App {
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("the backend does not answer".to_owned()),
         };
+        if answer.is_ok() {
+            self.has_been_ready.store(true, Ordering::Relaxed);
+        }
         *lock() = Some((Instant::now(), answer.clone()));
         answer
     }

@@ -1,6 +1,7 @@
 //! Configures the service, and runs it.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -199,6 +200,7 @@ impl ServerBuilder {
             metrics: self.metrics,
             description: api::description().into(),
             health: Mutex::new(None),
+            has_been_ready: AtomicBool::new(false),
         };
         Ok(Server { app: Arc::new(app), room: self.room, tls: self.tls, insecure: self.insecure })
     }

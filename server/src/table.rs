@@ -93,6 +93,7 @@ const ROWS: &[(&str, &str, Need)] = &[
     ("GET", "/v1/events", Of(Read)),
     ("GET", "/livez", Open),
     ("GET", "/readyz", Open),
+    ("GET", "/startupz", Open),
     // The measurements are labelled with the names of queues.
     ("GET", "/metrics", ForAll(Read)),
     ("GET", "/openapi.json", Token),

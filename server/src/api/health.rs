@@ -1,6 +1,7 @@
 //! The service itself: health, metrics, description.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
@@ -29,8 +30,27 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
     match app.healthy().await {
         Ok(text) => text.into_response(),
-        Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why).into_response(),
+        Err(why) => unavailable(why),
     }
+}
+
+/// Whether the service was ready once since it began: what fails later does not take that back.
+#[utoipa::path(
+    get, path = "/startupz", operation_id = "startupz", tag = "service",
+    responses((status = 200, description = "It was.", body = String), (status = 503, description = "Not yet, and why.", body = Problem))
+)]
+pub(crate) async fn startupz(State(app): State<Arc<App>>) -> Response {
+    if app.has_been_ready.load(Ordering::Relaxed) {
+        return "started".into_response();
+    }
+    match app.healthy().await {
+        Ok(_) => "started".into_response(),
+        Err(why) => unavailable(why),
+    }
+}
+
+fn unavailable(why: String) -> Response {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why).into_response()
 }
 
 /// Returns the metrics of the process, in the text format of Prometheus.

@@ -108,6 +108,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
+        .routes(routes!(health::startupz))
         .routes(routes!(health::metrics))
         .routes(routes!(health::description))
 }

@@ -42,6 +42,7 @@ mod rights;
 mod series;
 mod shell;
 mod slow;
+mod startup;
 mod steps;
 mod tasks;
 mod tls;

@@ -35,7 +35,7 @@ pub(crate) async fn create(bed: &Bed, name: &str, rights: &[&str], partitions: &
 /// The right that each request needs, written down a second time.
 pub(crate) fn needed(operation: &str) -> Option<&'static str> {
     match operation {
-        "livez" | "readyz" | "openapi" | "preview_schedule" => None,
+        "livez" | "readyz" | "startupz" | "openapi" | "preview_schedule" => None,
         "push" | "enqueue_job" => Some("push"),
         "pull"
         | "settle"
@@ -84,7 +84,7 @@ async fn each_request_is_refused_without_a_token_and_without_the_right_that_it_n
         for (method, request) in methods.as_object().unwrap() {
             let operation = request["operationId"].as_str().unwrap();
             let (path, method) = (path.replace(['{', '}'], ""), method.to_uppercase());
-            let open = matches!(operation, "livez" | "readyz");
+            let open = matches!(operation, "livez" | "readyz" | "startupz");
             let without = bed.client.send(&method, &path, &[], b"").await;
             assert_eq!(without.status == 401, !open, "{method} {path}");
             for (right, token) in &tokens {
