@@ -1,4 +1,4 @@
-//! Samples all queues once a second for everybody who watches, and not at all while nobody does.
+//! Samples all queues once a second for everybody who watches, and not at all once nobody has for a minute.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -99,8 +99,8 @@ pub(crate) struct Sampler {
     history: Mutex<History>,
     /// Held by whoever takes a sample; others wait for that one.
     taking: tokio::sync::Mutex<()>,
-    /// When somebody last looked.
-    looked: Mutex<Instant>,
+    /// When somebody last looked; `None` if nobody has so far.
+    looked: Mutex<Option<Instant>>,
     wake: Notify,
 }
 
@@ -112,7 +112,7 @@ impl Sampler {
             latest: watch::Sender::new(None),
             history: Mutex::default(),
             taking: tokio::sync::Mutex::default(),
-            looked: Mutex::new(Instant::now()),
+            looked: Mutex::new(None),
             wake: Notify::new(),
         }
     }
@@ -120,6 +120,10 @@ impl Sampler {
     /// Returns a sample that is less than a second old; simultaneous callers share one.
     pub(crate) async fn fresh(&self) -> Arc<Sample> {
         self.is_looked_at();
+        self.shared().await
+    }
+
+    async fn shared(&self) -> Arc<Sample> {
         let _taking = self.taking.lock().await;
         if let Some(sample) = &*self.latest.borrow()
             && sample.taken.elapsed() < EVERY
@@ -146,28 +150,28 @@ impl Sampler {
     }
 
     fn is_looked_at(&self) {
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.wake.notify_one();
     }
 
     fn is_watched(&self) -> bool {
         let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.latest.receiver_count() > 0 || looked.elapsed() < LINGER
+        self.latest.receiver_count() > 0 || looked.is_some_and(|looked| looked.elapsed() < LINGER)
     }
 
     /// Takes samples until the service ends.
     pub(crate) async fn run(&self, end: &CancellationToken) {
         let work = async {
             loop {
-                if !self.is_watched() {
+                // A look is remembered until somebody waits for one, and may be from long ago.
+                while !self.is_watched() {
                     self.wake.notified().await;
                 }
                 let began = Instant::now();
-                {
-                    let _taking = self.taking.lock().await;
-                    self.take().await;
-                }
-                tokio::time::sleep(EVERY.max(began.elapsed() * SHARE)).await;
+                let sample = self.shared().await;
+                let pause = EVERY.max(began.elapsed() * SHARE);
+                // If a page has just taken one, the next is due when that one is old.
+                tokio::time::sleep(pause.saturating_sub(sample.taken.elapsed())).await;
             }
         };
         tokio::select! { () = end.cancelled() => {}, () = work => {} }

@@ -48,4 +48,5 @@ mod tasks;
 mod tls;
 mod transfer;
 mod typescript;
+mod watched;
 mod work;
