@@ -14,13 +14,33 @@ mod bed;
 #[path = "http/client.rs"]
 #[allow(dead_code, reason = "the other tests use the rest")]
 mod client;
+#[path = "backends/rows.rs"]
+mod rows;
 
 use std::time::Duration;
 
 use anyqueue::Queue;
-use anyqueue_testkit::{Ministack, Postgres, RabbitMq, Redis, provide};
+use anyqueue_testkit::{Ministack, Postgres, Provided, RabbitMq, Redis, provide};
 use bed::Bed;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// Two tests each need these, and they take seconds to start.
+static RABBITMQ: OnceCell<Provided> = OnceCell::const_new();
+static SQS: OnceCell<Provided> = OnceCell::const_new();
+
+/// A URL of RabbitMQ with queues of this name's own; none where it is not installed, which was said.
+async fn rabbitmq(name: &str) -> Option<String> {
+    let server = RABBITMQ.get_or_init(async || provide(RabbitMq::new()).await.unwrap()).await;
+    Some(with(server.url()?, &format!("prefix={name}_{}", std::process::id())))
+}
+
+/// The same of SQS.
+async fn sqs(name: &str) -> Option<String> {
+    let server = SQS.get_or_init(async || provide(Ministack::new()).await.unwrap()).await;
+    let endpoint = server.url()?;
+    Some(format!("sqs://test:test@us-east-1/{name}_{}?endpoint={endpoint}", std::process::id()))
+}
 
 async fn open(url: &str) -> Queue {
     let queue = Queue::new(anyqueue_backends::open(url).await.unwrap()).unwrap();
@@ -188,15 +208,24 @@ async fn on_redis() {
 
 #[tokio::test]
 async fn on_rabbitmq() {
-    let server = provide(RabbitMq::new()).await.unwrap();
-    let Some(url) = server.url() else { return };
-    a_workers_way(&with(url, &format!("prefix=http_{}", std::process::id()))).await;
+    let Some(url) = rabbitmq("http").await else { return };
+    a_workers_way(&url).await;
 }
 
 #[tokio::test]
 async fn on_sqs() {
-    let server = provide(Ministack::new()).await.unwrap();
-    let Some(endpoint) = server.url() else { return };
-    a_workers_way(&format!("sqs://test:test@us-east-1/http_{}?endpoint={endpoint}", std::process::id()))
-        .await;
+    let Some(url) = sqs("http").await else { return };
+    a_workers_way(&url).await;
+}
+
+#[tokio::test]
+async fn what_rabbitmq_cannot_do_is_said_of_each_request() {
+    let Some(url) = rabbitmq("rows").await else { return };
+    rows::are_answered(open(&url).await).await;
+}
+
+#[tokio::test]
+async fn what_sqs_cannot_do_is_said_of_each_request() {
+    let Some(url) = sqs("rows").await else { return };
+    rows::are_answered(open(&url).await).await;
 }
