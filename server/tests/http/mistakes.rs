@@ -109,6 +109,24 @@ async fn hostile_bodies_are_refused_and_the_service_goes_on() {
 }
 
 #[tokio::test]
+async fn a_head_that_is_too_large_is_refused_and_the_service_goes_on() {
+    let bed = Bed::new().await;
+    let long = |bytes: usize| vec![("x-long".to_owned(), "y".repeat(bytes))];
+    let many =
+        |count: usize| (0..count).map(|number| (format!("x-{number}"), "y".to_owned())).collect::<Vec<_>>();
+    let heads = [(long(30 << 10), 200), (long(100 << 10), 431), (many(50), 200), (many(150), 431)];
+    for (head, status) in &heads {
+        let head: Vec<_> = head.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let answer = bed.client.send("GET", "/v1/partitions", &head, b"").await;
+        assert_eq!(answer.status, *status, "{} headers", head.len());
+        assert_eq!(bed.client.get("/livez").await.status, 200);
+    }
+    let far = format!("/v1/partitions?after={}", "y".repeat(100 << 10));
+    assert_eq!(bed.client.get(&far).await.status, 431);
+    assert_eq!(bed.client.get("/livez").await.status, 200);
+}
+
+#[tokio::test]
 async fn random_bytes_never_harm_it() {
     let bed = Bed::new().await;
     let mut random = fastrand_seeded();
