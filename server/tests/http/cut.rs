@@ -1,28 +1,36 @@
 //! Clients that go away, and answers that are lost.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use anyqueue_testkit::{Fault, Proxy};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::bed::Bed;
 
-async fn begin_pull(bed: &Bed, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(bed.client.0).await.unwrap();
-    let head = format!(
-        "POST /v1/pull HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        bed.client.0,
+const DEADLINE: Duration = Duration::from_mins(1);
+
+fn pull_request(address: SocketAddr, body: &str) -> String {
+    format!(
+        "POST /v1/pull HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
+    )
+}
+
+async fn begin_pull(address: SocketAddr, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(pull_request(address, body).as_bytes()).await.unwrap();
     stream
 }
 
 #[tokio::test]
 async fn a_client_that_goes_away_while_it_waits_keeps_nothing() {
     let bed = Bed::new().await;
-    let stream = begin_pull(&bed, r#"{"partitions":["mail"],"wait_ms":30000,"lease_ms":600000}"#).await;
+    let stream =
+        begin_pull(bed.client.0, r#"{"partitions":["mail"],"wait_ms":30000,"lease_ms":600000}"#).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(stream);
     bed.push("mail", json!({ "payload": "x" })).await;
@@ -46,6 +54,61 @@ async fn what_a_worker_did_not_receive_goes_back_with_its_next_pull() {
     let settled =
         bed.settle(json!({ "delivery": second["deliveries"][0]["delivery"], "status": "processed" })).await;
     assert_eq!(settled["outcome"], "settled");
+}
+
+/// What one message was answered with, on a connection that stays open.
+async fn answer(stream: &mut TcpStream) -> Value {
+    let mut said = String::new();
+    let reading = async {
+        while !said.ends_with("]}") {
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).await.unwrap();
+            assert_ne!(count, 0, "the connection ended: {said}");
+            said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    };
+    timeout(DEADLINE, reading).await.expect("an answer in time");
+    serde_json::from_str(said.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[tokio::test]
+async fn what_went_into_a_black_hole_comes_to_the_same_worker_on_another_connection() {
+    let bed = Bed::new().await;
+    let relay = Proxy::start(bed.client.0).unwrap();
+    let poll = r#"{"partitions":["mail"],"worker":"w","wait_ms":30000,"lease_ms":600000}"#;
+    let mut silent = begin_pull(relay.addr(), poll).await;
+    let all = pull_request(relay.addr(), poll).len() as u64;
+    let passed = relay.traffic_when(|traffic| traffic.to_server_bytes >= all);
+    timeout(DEADLINE, passed).await.expect("the service has the request");
+    // From now on nothing comes through, and neither side is told.
+    relay.set(Fault::Stall).await.unwrap();
+    let id = bed.push("mail", json!({ "payload": "x" })).await;
+    let taken = async {
+        while bed.queue.counts("mail").await.unwrap().leased != Some(1) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(DEADLINE, taken).await.expect("it goes to the one that waits");
+    let none = bed.pull_with(json!({ "partitions": ["mail"], "worker": "other" })).await;
+    assert_eq!(none["deliveries"], json!([]), "it is held");
+    let pull = json!({ "partitions": ["mail"], "worker": "w", "wait_ms": 500, "lease_ms": 600_000 });
+    // What has only just been taken may be sent a moment later: a worker pulls again in any case.
+    let pulling = async {
+        loop {
+            if let Some(delivery) = bed.pull_with(pull.clone()).await["deliveries"].get(0) {
+                return delivery.clone();
+            }
+        }
+    };
+    let mail = timeout(DEADLINE, pulling).await.expect("long before the lease of ten minutes ends");
+    assert_eq!(mail["id"], json!(id));
+    let settle = |delivery: &Value| json!({ "delivery": delivery["delivery"], "status": "processed" });
+    assert_eq!(bed.settle(settle(&mail)).await["outcome"], "settled");
+    // What comes out of the hole at last is nobody's any more.
+    relay.set(Fault::Pass).await.unwrap();
+    let late = answer(&mut silent).await;
+    assert_eq!(late["deliveries"][0]["id"], json!(id));
+    assert_eq!(bed.settle(settle(&late["deliveries"][0])).await["outcome"], "lost");
 }
 
 #[tokio::test]
@@ -77,7 +140,7 @@ async fn more_waiting_requests_than_there_is_room_for_are_told_to_come_back() {
     let bed = Bed::with(crate::bed::memory(), |builder| builder.max_connections(4)).await;
     let mut waiting = Vec::new();
     for _ in 0..2 {
-        waiting.push(begin_pull(&bed, r#"{"partitions":["mail"],"wait_ms":30000}"#).await);
+        waiting.push(begin_pull(bed.client.0, r#"{"partitions":["mail"],"wait_ms":30000}"#).await);
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     let refused = bed.client.post("/v1/pull", &json!({ "partitions": ["mail"], "wait_ms": 30_000 })).await;
