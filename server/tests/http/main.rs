@@ -13,6 +13,7 @@ mod audit;
 mod away;
 mod bed;
 mod between;
+mod bodies;
 mod bulk;
 mod certificates;
 mod client;
