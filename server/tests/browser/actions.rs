@@ -1,6 +1,7 @@
 //! Each page and each action on it, with a script and without.
 
 use anyqueue_control::cron::{Schedule, Scheduler, Timetable, Zone};
+use anyqueue_control::limits::{Limit, Limits};
 use anyqueue_control::registry::{MemberOptions, Registry};
 use anyqueue_worker::{Partition, Worker};
 use serde_json::json;
@@ -8,10 +9,17 @@ use serde_json::json;
 use crate::bed::{Bed, memory};
 use crate::browser::{Browser, Scripts};
 
-async fn dies(bed: &Bed, payload: &str, reason: &str) {
-    bed.push("mail", json!({ "payload": payload })).await;
+async fn dies(bed: &Bed, payload: &str, reason: &str) -> String {
+    let id = bed.push("mail", json!({ "payload": payload })).await;
     let mail = bed.pull("mail").await;
     bed.settle(json!({ "delivery": mail["delivery"], "status": "poisonous", "error": reason })).await;
+    id
+}
+
+/// How many messages are ready in the queue, and how many are dead.
+async fn ready_and_dead(bed: &Bed) -> (Option<u64>, Option<u64>) {
+    let counts = bed.queue.counts("mail").await.unwrap();
+    (counts.ready, counts.dead)
 }
 
 async fn a_queue_is_found_paused_and_resumed(scripts: Scripts) {
@@ -74,7 +82,7 @@ async fn dead_letters_are_put_back_and_deleted_after_a_question(scripts: Scripts
         .await;
     browser.press("No, go back", "/dead").await;
     assert_eq!(browser.place().await, "/dead?partition=mail");
-    assert_eq!(bed.queue.counts("mail").await.unwrap().dead, Some(3));
+    assert_eq!(ready_and_dead(&bed).await, (Some(0), Some(3)));
     browser.click_and_arrive(put_back, "/dead/confirm").await;
     browser.press("Put them back", "/dead").await;
     browser.see("2 are put back.").await;
@@ -83,8 +91,7 @@ async fn dead_letters_are_put_back_and_deleted_after_a_question(scripts: Scripts
     browser.press("Delete them", "/dead").await;
     browser.see("1 is deleted.").await;
     browser.see("There are no dead letters.").await;
-    let counts = bed.queue.counts("mail").await.unwrap();
-    assert_eq!((counts.ready, counts.dead), (Some(2), Some(0)));
+    assert_eq!(ready_and_dead(&bed).await, (Some(2), Some(0)));
     browser.close().await;
 }
 
@@ -106,6 +113,80 @@ async fn all_that_match_are_cancelled_after_a_question(scripts: Scripts) {
     browser.press("Cancel them", "/tasks").await;
     browser.see("2 cancelled.").await;
     assert_eq!(bed.queue.counts("mail").await.unwrap().ready, Some(2));
+    browser.close().await;
+}
+
+async fn all_dead_letters_are_put_back_after_a_question(scripts: Scripts) {
+    let bed = Bed::new().await;
+    for (payload, reason) in [("1", "timeout"), ("2", "bad input")] {
+        dies(&bed, payload, reason).await;
+    }
+    let Some(browser) = Browser::open(&bed, scripts).await else { return };
+    browser.go("/dead?partition=mail").await;
+    browser.press("Put all back", "/dead/confirm").await;
+    browser.see("2 dead letters of mail would be put back and run again.").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(0), Some(2)));
+    browser.press("Put them back", "/dead").await;
+    browser.see("2 are put back.").await;
+    browser.see("There are no dead letters.").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(2), Some(0)));
+    browser.close().await;
+}
+
+async fn one_dead_task_is_put_back_from_its_own_page(scripts: Scripts) {
+    let bed = Bed::new().await;
+    let task = format!("/tasks/{}", dies(&bed, "1", "timeout").await);
+    dies(&bed, "2", "timeout").await;
+    let Some(browser) = Browser::open(&bed, scripts).await else { return };
+    browser.go(&format!("{task}?partition=mail")).await;
+    browser.find("//*[contains(@class, 'state')][.='failed']").await;
+    browser.press("Put it back", &task).await;
+    browser.see("It is put back.").await;
+    browser.find("//*[contains(@class, 'state')][.='queued']").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(1), Some(1)), "this one alone");
+    browser.close().await;
+}
+
+async fn all_that_match_are_retried_and_then_deleted_after_questions(scripts: Scripts) {
+    let bed = Bed::new().await;
+    for payload in ["1", "2"] {
+        dies(&bed, payload, "timeout").await;
+    }
+    let Some(browser) = Browser::open(&bed, scripts).await else { return };
+    browser.go("/tasks?partition=mail&state=failed").await;
+    browser.press("Retry all that match", "/tasks/confirm/retry").await;
+    browser.see("2 tasks of mail with state “failed” would run").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(0), Some(2)));
+    browser.press("Retry them", "/tasks").await;
+    browser.see("2 put back.").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(2), Some(0)));
+    browser.go("/tasks?partition=mail&state=queued").await;
+    browser.press("Delete all that match", "/tasks/confirm/delete").await;
+    browser.see("2 tasks of mail with state “queued” would be deleted, for good").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(2), Some(0)));
+    browser.press("Delete them", "/tasks").await;
+    browser.see("2 deleted.").await;
+    assert_eq!(ready_and_dead(&bed).await, (Some(0), Some(0)));
+    browser.close().await;
+}
+
+async fn a_limit_is_deleted_after_a_question(scripts: Scripts) {
+    let bed = Bed::new().await;
+    let limits = Limits::new(bed.queue.control().unwrap());
+    limits.put("smtp", &Limit::partition("mail").unwrap().cap(5)).await.unwrap();
+    let Some(browser) = Browser::open(&bed, scripts).await else { return };
+    browser.go("/limits").await;
+    browser.find("//h2[.='smtp']").await;
+    browser.see("0 of 5 held").await;
+    browser.press("Delete", "/limits/confirm").await;
+    browser.see("The limit “smtp” would be deleted: within seconds nobody is held back by it.").await;
+    browser.press("No, go back", "/limits").await;
+    assert!(limits.get("smtp").await.unwrap().is_some(), "asked alone");
+    browser.press("Delete", "/limits/confirm").await;
+    browser.press("Delete it", "/limits").await;
+    browser.see("smtp is deleted.").await;
+    browser.see("There are no limits.").await;
+    assert!(limits.get("smtp").await.unwrap().is_none());
     browser.close().await;
 }
 
@@ -194,7 +275,11 @@ both! {
     a_queue_is_found_paused_and_resumed
     a_task_is_found_by_the_form_run_now_and_cancelled
     dead_letters_are_put_back_and_deleted_after_a_question
+    all_dead_letters_are_put_back_after_a_question
+    one_dead_task_is_put_back_from_its_own_page
     all_that_match_are_cancelled_after_a_question
+    all_that_match_are_retried_and_then_deleted_after_questions
+    a_limit_is_deleted_after_a_question
     a_worker_is_told
     a_schedule_is_run_paused_and_deleted_after_a_question
     people_enter_with_a_token

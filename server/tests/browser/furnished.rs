@@ -57,7 +57,7 @@ impl Furnished {
 /// A task in each state; what ended well tells all that can be told.
 async fn tasks(bed: &Bed, text: &str) -> Vec<String> {
     let said = |more: Value| {
-        let mut all = json!({ "payload": text, "kind": text, "task_id": text, "session_id": text, "headers": { "x-mine": text } });
+        let mut all = json!({ "payload": text, "kind": text, "task_id": text, "session_id": text, "headers": { "x-mine": text, text: "x", "traceparent": text } });
         all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         all
     };
@@ -71,6 +71,7 @@ async fn tasks(bed: &Bed, text: &str) -> Vec<String> {
             json!({ "delivery": again["delivery"], "status": status, "error": text, "worker": text });
         if status == "processed" {
             end["result"] = json!({ text: text });
+            end["log"] = json!(text);
         }
         bed.settle(end).await;
     }

@@ -18,6 +18,15 @@ const STRANGE: &str = "
     const links = [...document.querySelectorAll('a[href], form[action]')].filter(e => !/^https?:$/.test(new URL(e.href || e.action, location).protocol));
     return { harmed: window.harmed ?? null, strange: [...harm, ...handlers, ...links].map(e => e.outerHTML) };";
 
+/// Whether such a name stands in the page, and beside it this text.
+fn shown_beside(element: &str, name: &str, text: &str) -> String {
+    format!(
+        "const [name, text] = {};
+         return [...document.querySelectorAll('{element}')].some(e => e.textContent === name && e.nextElementSibling?.textContent === text)",
+        json!([name, text])
+    )
+}
+
 #[tokio::test]
 async fn whatever_others_say_is_inert_on_every_page() {
     for attack in ATTACKS {
@@ -43,6 +52,12 @@ async fn whatever_others_say_is_inert_on_every_page() {
             );
             browser.until(&shown).await;
         }
+        browser.until(&shown_beside("h2", "Log", attack)).await;
+        browser.until(&shown_beside("dt", "Trace", attack)).await;
+        // Of a task that lives or is dead all headers are shown, with the names that the pusher gave them.
+        browser.go(&there.paths[5]).await;
+        browser.until(&shown_beside("dt", "traceparent", attack)).await;
+        browser.until(&shown_beside("dt", attack, "x")).await;
         browser.close().await;
     }
 }

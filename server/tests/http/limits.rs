@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::bed::Bed;
 use crate::cron::put;
+use crate::pages::page;
 
 #[tokio::test]
 async fn a_limit_is_set_changed_and_deleted() {
@@ -102,6 +103,10 @@ async fn who_holds_a_limit_is_shown() {
     assert!(holder["held"].as_u64().unwrap() >= 1 && limit["held"] == holder["held"], "{limit}");
     assert_eq!(holder["who"], "w1");
     assert!(holder["valid_ms"].as_u64().unwrap() > 0, "{limit}");
+    let shown = page(&bed, "/limits").await;
+    for text in ["<th scope=\"row\">w1</th>", " of 3 held</dd>", "<span class=\"faint\">in "] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
     may_end.notify_one();
     assert_eq!(running.await.unwrap().processed, 1);
     assert_eq!(bed.client.get("/v1/limits/l").await.ok()["held"], 0);

@@ -70,9 +70,10 @@ async fn a_queue_is_paused_and_resumed_by_a_form() {
 #[tokio::test]
 async fn tasks_are_found_by_the_address_and_one_tells_all_that_is_known() {
     let bed = Bed::new().await;
-    let id = bed
-        .push("mail", json!({ "payload": "x", "kind": "send", "task_id": "order 7", "max_retries": 1 }))
-        .await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let mut task = json!({ "payload": "x", "kind": "send", "task_id": "order 7", "max_retries": 1 });
+    task["headers"] = json!({ "traceparent": trace });
+    let id = bed.push("mail", task).await;
     let first = bed.pull("mail").await;
     bed.settle(
         json!({ "delivery": first["delivery"], "status": "failed", "error": "no route", "delay_ms": 0 }),
@@ -86,7 +87,8 @@ async fn tasks_are_found_by_the_address_and_one_tells_all_that_is_known() {
     assert!(page(&bed, "/tasks?partition=mail&state=failed").await.contains("No task matches"));
     assert!(page(&bed, "/tasks?partition=mail&state=done").await.contains("there is no state"));
     let task = page(&bed, &format!("/tasks/{id}?partition=mail")).await;
-    for text in ["Task order 7", "no route", "&#34;sent&#34;: 7", "succeeded", "w1", " UTC</dd>"] {
+    let traced = format!("<dt>Trace</dt><dd>{trace}</dd>");
+    for text in ["Task order 7", "no route", "&#34;sent&#34;: 7", "succeeded", "w1", " UTC</dd>", &traced] {
         assert!(task.contains(text), "{text}: {task}");
     }
     let unknown = bed.client.get("/tasks/00000000-0000-0000-0000-000000000000?partition=mail").await;
