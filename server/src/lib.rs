@@ -3,7 +3,7 @@
 //!
 //! The service keeps no state that matters. The deliveries that it hands out are *sealed*: each contains,
 //! signed, everything that is needed to settle it, so that any instance over the same backend can do so, even
-//! one that was started later. Only where the backend's leases belong to connections (RabbitMQ) do deliveries
+//! one that was started later. Only where the backend's leases cannot be handed on (RabbitMQ, SQS) do deliveries
 //! stay with the instance that handed them out.
 //!
 //! ```no_run
@@ -64,6 +64,7 @@ mod stall;
 mod table;
 mod timely;
 mod tls;
+mod trace;
 mod trail;
 mod wire;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyqueue::{MessageData, OnDuplicate, PushOutcome};
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::problem::{Answer, Problem};
+use crate::trace;
 use crate::wire::{Content, Items, Path, answers, message_id, partition, time};
 
 /// A message to push.
@@ -92,14 +94,14 @@ pub(crate) enum Taken {
 }
 
 impl Push {
-    fn into_message(self) -> Answer<MessageData> {
+    fn into_message(self, traceparent: Option<&str>) -> Answer<MessageData> {
         let Self { payload, json, payload_base64, .. } = self;
         let payload = Content { payload, json, payload_base64 }.into_bytes()?;
         let mut message = match &self.id {
             Some(id) => MessageData::with_id(message_id(id)?, payload),
             None => MessageData::from_bytes(payload),
         };
-        message = message.with_headers(self.headers.into_iter().collect());
+        message = trace::given(message.with_headers(self.headers.into_iter().collect()), traceparent);
         if let Some(kind) = self.kind {
             message = message.with_header(anyqueue::header::TASK_KIND, kind);
         }
@@ -187,21 +189,25 @@ impl From<anyqueue::Result<PushOutcome>> for Pushed {
 /// each, in order; an invalid message does not affect the others.
 #[utoipa::path(
     post, path = "/v1/partitions/{partition}/messages", operation_id = "push", tag = "work",
-    params(("partition" = String, Path, description = "The queue.")),
+    params(
+        ("partition" = String, Path, description = "The queue."),
+        ("traceparent" = Option<String>, Header, description = "W3C trace context: for messages that have no header of that name.")
+    ),
     request_body = Vec<Push>,
     responses((status = 200, description = "An answer for each.", body = Vec<Pushed>))
 )]
 pub(crate) async fn push(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Items { items, lines }: Items<Push>,
 ) -> Answer<Response> {
     app.writable()?;
-    let partition = partition(&name)?;
+    let (partition, traceparent) = (partition(&name)?, trace::of(&headers));
     let mut all: Vec<Option<Pushed>> = Vec::with_capacity(items.len());
     let mut messages = Vec::with_capacity(items.len());
     for item in items {
-        match item.into_message() {
+        match item.into_message(traceparent) {
             Ok(message) => {
                 messages.push(message);
                 all.push(None);

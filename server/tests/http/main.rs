@@ -47,6 +47,7 @@ mod startup;
 mod steps;
 mod tasks;
 mod tls;
+mod traces;
 mod transfer;
 mod typescript;
 mod watched;

@@ -6,7 +6,7 @@ use anyqueue::{Bytes, EndState, MessageData, PushOutcome, QueueMessageStatus, Se
 use anyqueue_worker::{FailureKind, TaskError};
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::body::{HandOut, ReleaseOnDrop};
 use crate::fate::failed;
 use crate::problem::{Answer, Problem};
+use crate::trace;
 use crate::wire::{Content, Json, message_id, partition};
 
 /// A task.
@@ -174,18 +175,21 @@ pub(crate) struct Enqueue {
 /// Pushes a job, and returns the id of its task.
 #[utoipa::path(
     post, path = "/v1/jobs/Enqueue", operation_id = "enqueue_job", tag = "compat",
+    params(("traceparent" = Option<String>, Header, description = "W3C trace context.")),
     request_body = Enqueue,
     responses((status = 200, description = "The id of its task, a UUID.", body = String))
 )]
 pub(crate) async fn enqueue(
     State(app): State<Arc<App>>,
+    headers: HeaderMap,
     Json(request): Json<Enqueue>,
 ) -> Answer<Json<String>> {
     app.writable()?;
     let kind = request.kind.into_name();
     let partition = partition(&kind)?;
+    let message = MessageData::new(request.data.unwrap_or_default());
     let mut message =
-        MessageData::new(request.data.unwrap_or_default()).with_header(anyqueue::header::TASK_KIND, kind);
+        trace::given(message.with_header(anyqueue::header::TASK_KIND, kind), trace::of(&headers));
     if let Some(entity) = request.entity_id {
         message = message.with_task_id(entity);
     }
