@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyqueue_control::tokens::Fingerprint;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 
-use crate::access::{Access, Who, forbidden, scope};
+use crate::access::{Access, forbidden, scope};
 use crate::app::App;
 use crate::arriving::{Arriving, note_queue};
 use crate::followed::follow;
@@ -31,8 +32,8 @@ pub(crate) struct Guard {
 
 impl Guard {
     fn check_origin(&self, request: &Parts) -> Answer<()> {
-        let host = host_of(&request.headers, &request.uri);
-        if self.loopback && !host.as_deref().is_some_and(is_loopback_name) {
+        let host = authority(&request.headers, &request.uri).map(name_of);
+        if self.loopback && !host.is_some_and(is_loopback_name) {
             let text =
                 "this service serves only its own machine: address it as localhost, 127.0.0.1 or [::1]";
             return Err(forbidden(text));
@@ -78,7 +79,7 @@ impl Guard {
     ) -> Answer<Option<Arc<Access>>> {
         let app = &self.app;
         if need == Need::Open || app.keys.is_open() {
-            return Ok(Some(Arc::new(Access::everything(Who::Anybody))));
+            return Ok(Some(app.keys.anybody()));
         }
         if headers.contains_key(header::AUTHORIZATION) {
             return app.keys.of(bearer(headers).ok_or_else(no_token)?).await;
@@ -147,20 +148,23 @@ fn wants_page(request: &Request) -> bool {
 }
 
 /// The host that is asked for, with its port.
-fn authority(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let by_header = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
-    uri.authority().map(ToString::to_string).or(by_header)
+fn authority<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
+    let by_header = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    uri.authority().map(Authority::as_str).or_else(by_header)
 }
 
-fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    let authority = authority(headers, uri)?;
-    authority.parse::<axum::http::uri::Authority>().ok().map(|authority| authority.host().to_owned())
+/// A host without its port. What is not of this form is left as it is, and is the name of no machine.
+fn name_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => authority,
+    }
 }
 
 fn is_loopback_name(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.eq_ignore_ascii_case("localhost")
-        || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn is_same(origin: &HeaderValue, headers: &HeaderMap, uri: &Uri) -> bool {
@@ -205,6 +209,20 @@ mod tests {
         }
         for host in ["evil.example", "localhost.evil.example", "192.168.1.1", "", "127.0.0.1.evil.example"] {
             assert!(!is_loopback_name(host), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_one_of_this_machine_with_a_port_and_without() {
+        for asked in ["localhost:7780", "localhost", "127.0.0.1:80", "127.0.0.1", "[::1]:7780", "[::1]"] {
+            assert!(is_loopback_name(name_of(asked)), "{asked}");
+        }
+        let others =
+            ["evil.example:7780", "evil.example", "localhost:x", "localhost.:1", "::1", "[::1", "::1]"];
+        for asked in
+            others.into_iter().chain(["localhost@evil.example:1", ":7780", "", "[::2]:1", "127.0.0.1:1:1"])
+        {
+            assert!(!is_loopback_name(name_of(asked)), "{asked:?}");
         }
     }
 

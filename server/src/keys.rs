@@ -72,6 +72,9 @@ pub(crate) struct Keys {
     /// opens nothing.
     closed: AtomicBool,
     known: Mutex<Known>,
+    /// Who asks where no token is required, and who has a token that the service was started with.
+    anybody: Arc<Access>,
+    operator: Arc<Access>,
 }
 
 impl Keys {
@@ -96,6 +99,8 @@ impl Keys {
             stored,
             closed: AtomicBool::new(required || !fixed.is_empty() || any_stored),
             known: Mutex::default(),
+            anybody: Arc::new(Access::everything(Who::Anybody)),
+            operator: Arc::new(Access::everything(Who::Fixed)),
         })
     }
 
@@ -109,6 +114,11 @@ impl Keys {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// Who asks where everybody may.
+    pub(crate) fn anybody(&self) -> Arc<Access> {
+        self.anybody.clone()
+    }
+
     /// Who has this token; `None` if it is not valid.
     pub(crate) async fn of(&self, token: &str) -> Answer<Found> {
         if token.len() > MAX_TOKEN_BYTES {
@@ -116,7 +126,7 @@ impl Keys {
         }
         let hash = Question::Token(token).hash(self.key);
         if self.fixed.iter().filter(|one| **one == hash).count() > 0 {
-            return Ok(Some(Arc::new(Access::everything(Who::Fixed))));
+            return Ok(Some(self.operator.clone()));
         }
         let Some(tokens) = &self.stored else { return Ok(None) };
         self.asked(hash, tokens.verify(token), Access::of).await

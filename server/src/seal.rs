@@ -28,7 +28,8 @@ pub(crate) enum Opened {
 
 /// Seals deliveries, and opens them.
 pub(crate) struct Sealer {
-    key: [u8; KEY_BYTES],
+    /// With the key, and cloned for each delivery: to begin with the key takes two rounds of SHA-256.
+    mac: Hmac<Sha256>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,24 +41,23 @@ struct StoredKey {
 impl Sealer {
     /// Creates a sealer with a key of its own: nobody else can open what it seals.
     pub(crate) fn random() -> Self {
-        let mut key = [0; KEY_BYTES];
-        for part in key.chunks_mut(16) {
-            // From the operating system, like every random id.
-            part.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
-        }
-        Self { key }
+        Self::of(&random_key())
+    }
+
+    fn of(key: &[u8; KEY_BYTES]) -> Self {
+        Self { mac: mac_of(key) }
     }
 
     /// Creates a sealer with the key that all instances over this store share; the first instance creates the
     /// key.
     pub(crate) async fn shared(store: &ControlStore) -> Result<Self> {
-        let own = Self::random();
-        let stored = StoredKey { format: 1, key: BASE64.encode(own.key) };
+        let own = random_key();
+        let stored = StoredKey { format: 1, key: BASE64.encode(own) };
         let value = serde_json::to_vec(&stored).map_err(|error| {
             Error::new(ErrorKind::Internal, "the key cannot be written").with_source(error)
         })?;
         let applied = store.apply(Change::put(Key::new(KEY_ENTRY)?, Expect::Absent, value)).await?.value;
-        let anyqueue::control::Applied::Conflict(Some(entry)) = applied else { return Ok(own) };
+        let anyqueue::control::Applied::Conflict(Some(entry)) = applied else { return Ok(Self::of(&own)) };
         let damaged = || {
             let text = format!(
                 "the control entry {KEY_ENTRY} is no key: delete it, and what is handed out comes back at its lease's end"
@@ -66,7 +66,8 @@ impl Sealer {
         };
         let stored: StoredKey = serde_json::from_slice(&entry.value).map_err(|_| damaged())?;
         let key = BASE64.decode(stored.key).map_err(|_| damaged())?;
-        Ok(Self { key: key.try_into().map_err(|_| damaged())? })
+        let key: [u8; KEY_BYTES] = key.try_into().map_err(|_| damaged())?;
+        Ok(Self::of(&key))
     }
 
     pub(crate) fn seal(&self, delivery: &DetachedDelivery) -> String {
@@ -108,10 +109,19 @@ impl Sealer {
     }
 
     fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
-        let mut mac = mac_of(&self.key);
+        let mut mac = self.mac.clone();
         mac.update(bytes);
         mac
     }
+}
+
+fn random_key() -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    for part in key.chunks_mut(16) {
+        // From the operating system, like every random id.
+        part.copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+    }
+    key
 }
 
 /// HMAC-SHA-256 takes keys of any length.
