@@ -9,6 +9,9 @@ use anyqueue_backends::{backend, registry};
 use crate::failure::{Failure, Result, with_text};
 use crate::server;
 
+/// Added to errors of the ledger's storage: it may be of the same kind as that of the queue.
+pub(crate) const OF_LEDGER: &str = "this is the ledger at --ledger-url";
+
 /// Whether opening creates what is missing: a file, a schema, tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Create {
@@ -54,7 +57,11 @@ pub(crate) async fn queue_with(
 ) -> Result<Queue> {
     let mut opened = storage(url, create).await?;
     if let Some(ledger_url) = ledger_url {
-        opened = Arc::new(Beside::new(opened, storage(ledger_url, create).await?)?);
+        let of_ledger = |error: anyqueue::Error| with_text(&error, OF_LEDGER);
+        let ledger = storage(ledger_url, create).await.map_err(of_ledger)?;
+        opened = Arc::new(Beside::new(opened, Arc::clone(&ledger))?);
+        // Apart from the queue, so that an error tells which of the two it is about.
+        ledger.init().await.map_err(of_ledger)?;
     }
     let mut builder = Queue::builder(opened).defaults(options);
     if let Some(keep) = keep {
@@ -63,6 +70,29 @@ pub(crate) async fn queue_with(
     let queue = builder.build()?;
     queue.init().await?;
     Ok(queue)
+}
+
+/// What the storage of a ledger reports about itself.
+pub(crate) struct LedgerCheck {
+    /// The name of its backend.
+    pub(crate) name: &'static str,
+    /// Whether the backend can keep the ends of tasks.
+    pub(crate) keeps_ends: bool,
+    /// What an operator should look at.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Asks the storage at the URL of a ledger whether it can serve. Creates nothing.
+pub(crate) async fn check_ledger(url: &str) -> anyqueue::Result<LedgerCheck> {
+    let queue = Queue::new(storage(url, Create::Never).await?)?;
+    let checked = match queue.init().await {
+        Ok(()) => queue.check().await,
+        Err(error) => Err(error),
+    };
+    // Nothing was stored that could be lost now.
+    let _ = queue.close().await;
+    let (name, keeps_ends) = (queue.storage().name(), queue.capabilities().ledger.is_some());
+    checked.map(|health| LedgerCheck { name, keeps_ends, warnings: health.warnings })
 }
 
 /// The URL with one more option.

@@ -2,8 +2,8 @@
 
 use anyqueue::{Keep, PartitionId, PartitionOptions, Queue};
 
-use crate::failure::Result;
-use crate::open::{self, Create};
+use crate::failure::{Result, with_text};
+use crate::open::{self, Create, OF_LEDGER};
 use crate::output::Output;
 
 /// The environment variable that holds the URL if none is given.
@@ -55,6 +55,17 @@ impl Session {
         keep: Option<Keep>,
     ) -> Result<Queue> {
         open::queue_with(self.url(None)?, self.ledger_url(), create, options, keep).await
+    }
+
+    /// Warns of what is wrong with the ledger's storage, if there is one at a URL of its own. For commands
+    /// that run for long, once their queue is open: otherwise the first end that cannot be kept would tell.
+    pub(crate) async fn warn_of_ledger(&self) -> Result {
+        let Some(url) = self.ledger_url() else { return Ok(()) };
+        let ledger = open::check_ledger(url).await.map_err(|error| with_text(&error, OF_LEDGER))?;
+        for warning in &ledger.warnings {
+            self.output.warn(&format!("ledger: {warning}"));
+        }
+        Ok(())
     }
 }
 

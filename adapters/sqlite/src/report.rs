@@ -50,7 +50,7 @@ impl FileReport {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.is_full {
-            warnings.push("pushes are refused: the disk is nearly full, and what is left is kept for taking messages out; free disk space".to_owned());
+            warnings.push("pushes are refused, and ends that this file keeps for another queue: the disk is nearly full, and what is left is kept for taking messages out; free disk space".to_owned());
         }
         if self.log_bytes >= LARGE_LOG_BYTES {
             warnings.push(format!(

@@ -104,6 +104,7 @@ impl Serve {
         let metrics = gather()?;
         let keep = self.keep.keep_on(session);
         let queue = session.queue_with(Create::AsUrlSays, PartitionOptions::default(), keep).await?;
+        session.warn_of_ledger().await?;
         let control = self.control.open_if_any(&queue).await?;
         let mut builder = Server::builder(queue.clone())
             .retry(Retry::exponential(self.retry_delay).max(self.retries))

@@ -173,6 +173,7 @@ impl Work {
             return self.supervision.supervise(processes, plan, session).await;
         }
         let queue = session.queue_with(Create::AsUrlSays, options, keep).await?;
+        session.warn_of_ledger().await?;
         let exec = Arc::new(Exec {
             line: self.exec,
             dead_on: self.dead_on,

@@ -4,11 +4,13 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::bed::{Bed, ended};
+use crate::small_disk::SmallDisk;
 
 /// What every backend has a line about.
 const TOPICS: [&str; 6] = ["version", "rights", "durability", "bloat", "consumer timeout", "clock"];
 
-fn verdict<'a>(findings: &'a [Value], check: &str) -> Vec<&'a str> {
+/// The verdicts of a check, one for each of its lines.
+pub(crate) fn verdict<'a>(findings: &'a [Value], check: &str) -> Vec<&'a str> {
     findings.iter().filter(|f| f["check"] == check).map(|f| f["verdict"].as_str().unwrap()).collect()
 }
 
@@ -225,48 +227,16 @@ async fn a_missing_file_is_a_finding_also_for_programs() {
     bed.run(&["doctor", "sqlite:jobs.db?colour=red"]).await.ended_with(2);
 }
 
-/// Left over when the test ends, however it does.
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        drop(std::process::Command::new("umount").arg("--lazy").arg(&self.0).status());
-    }
-}
-
 #[tokio::test]
 async fn a_disk_too_full_for_pushes_is_found_without_a_probe() {
     let bed = Bed::at("sqlite:disk/jobs.db");
-    let disk = bed.path("disk");
-    std::fs::create_dir(&disk).unwrap();
-    let mut mount = std::process::Command::new("mount");
-    mount.args(["-t", "tmpfs", "-o", "size=12m", "anyqueue-test"]).arg(&disk);
-    if !mount.output().is_ok_and(|output| output.status.success()) {
-        eprintln!(
-            "NOT RUN: a_disk_too_full_for_pushes_is_found_without_a_probe (mounting a tmpfs needs root)"
-        );
-        return;
-    }
-    let mounted = Mounted(disk);
+    let test = "a_disk_too_full_for_pushes_is_found_without_a_probe";
+    let Some(disk) = SmallDisk::mount(bed.path("disk"), test) else { return };
     bed.ok(&["push", "q", "first"]).await;
     bed.ok(&["doctor"]).await;
-    std::fs::write(mounted.0.join("others"), vec![0; 9 << 20]).unwrap();
+    disk.fill();
     bed.run(&["push", "q", "second"]).await.ended_with(1);
     let ran = bed.run(&["doctor", "--json"]).await.ended_with(3);
-    let room = ran.objects().into_iter().find(|finding| finding["check"] == "room").unwrap();
-    assert_eq!(room["verdict"], "failed", "{ran:?}");
+    assert_eq!(verdict(&ran.objects(), "room"), ["failed"], "{ran:?}");
     assert!(ran.out.contains("pushes are refused"), "{ran:?}");
-}
-
-#[tokio::test]
-async fn a_ledger_that_cannot_be_opened_is_found_by_doctor_and_stops_what_needs_it() {
-    let bed = Bed::new();
-    bed.ok(&["push", "q", "x"]).await;
-    let beside = ["--ledger-url", "sqlite:no-such-folder/ends.db"];
-    let checked = bed.run(&[&["doctor", "--json"][..], &beside].concat()).await.ended_with(3).objects();
-    let finding = checked.iter().find(|finding| finding["check"] == "ledger beside").unwrap();
-    assert_eq!(finding["verdict"], "failed", "{finding}");
-    let refused = bed.run(&[&["work", "q", "--once", "--exec", "true"][..], &beside].concat()).await;
-    assert!(refused.ended_with(2).err.contains("create it first"));
-    assert_eq!(bed.counts("q").await, [1, 0, 0, 0]);
 }

@@ -20,6 +20,7 @@ mod doctor;
 mod frozen;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod killed;
+mod ledger;
 mod limits;
 mod mistakes;
 mod pages;
@@ -31,6 +32,7 @@ mod serve;
 #[cfg(all(feature = "serve", target_os = "linux"))]
 mod serve_load;
 mod servers;
+mod small_disk;
 mod supervise;
 mod tasks;
 mod terminal;

@@ -62,25 +62,48 @@ async fn bloat_of_tables(url: &str) -> Vec<Finding> {
 }
 
 #[cfg(feature = "sqlite")]
+async fn report_of_file(url: &str) -> anyqueue::Result<anyqueue_sqlite::FileReport> {
+    let path = anyqueue::adapter::StorageUrl::parse(url)?.path().to_owned();
+    let storage = anyqueue_sqlite::SqliteQueue::builder(path).create(false).open().await?;
+    let report = storage.file_report().await;
+    let _ = anyqueue::adapter::QueueStorage::close(&storage).await; // another check finds what could not be written back
+    report
+}
+
+#[cfg(feature = "sqlite")]
 async fn bloat_of_file(url: &str) -> Vec<Finding> {
-    let report = async {
-        let path = anyqueue::adapter::StorageUrl::parse(url)?.path().to_owned();
-        let storage = anyqueue_sqlite::SqliteQueue::builder(path).create(false).open().await?;
-        let report = storage.file_report().await;
-        let _ = anyqueue::adapter::QueueStorage::close(&storage).await; // another check finds what could not be written back
-        report
-    };
-    let report = match report.await {
-        Ok(report) => report,
-        Err(error) => return vec![Finding::failed(BLOAT, &error)],
-    };
-    let full = anyqueue::Error::new(anyqueue::ErrorKind::Full, "no message can be pushed: free disk space");
-    let room = if report.is_full {
-        Finding::failed("room", &full)
+    match report_of_file(url).await {
+        Ok(report) => {
+            let room = room("room", &report, "no message can be pushed", "there is room for pushes");
+            vec![Finding::ok(BLOAT, pages(&report)), room]
+        }
+        Err(error) => vec![Finding::failed(BLOAT, &error)],
+    }
+}
+
+/// Whether the file of a ledger beside the queue has room for more ends; nothing if it is not in a file.
+#[cfg(feature = "sqlite")]
+pub(super) async fn ledger_room(url: &str) -> Option<Finding> {
+    const CHECK: &str = "ledger room";
+    if name(url) != "sqlite" {
+        return None;
+    }
+    Some(match report_of_file(url).await {
+        Ok(report) => {
+            room(CHECK, &report, "no end of a task can be kept", "there is room for the ends of tasks")
+        }
+        Err(error) => Finding::failed(CHECK, &error),
+    })
+}
+
+#[cfg(feature = "sqlite")]
+fn room(check: &'static str, report: &anyqueue_sqlite::FileReport, full: &str, fine: &str) -> Finding {
+    if report.is_full {
+        let text = format!("{full}: free disk space");
+        Finding::failed(check, &anyqueue::Error::new(anyqueue::ErrorKind::Full, text))
     } else {
-        Finding::ok("room", "there is room for pushes")
-    };
-    vec![Finding::ok(BLOAT, pages(&report)), room]
+        Finding::ok(check, fine)
+    }
 }
 
 #[cfg(feature = "sqlite")]

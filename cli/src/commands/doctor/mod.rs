@@ -5,6 +5,7 @@ mod backend;
 mod clock;
 mod declared;
 mod findings;
+mod ledger;
 mod limits;
 mod probe;
 
@@ -35,6 +36,8 @@ No message is touched without --probe. Some rights show only by trying: on Rabbi
 and the empty queue that all queues share, and so creates them if they are missing; on Redis it tries the commands on a
 key of its own, and removes it; on SQLite it begins a write transaction, and rolls it back. A URL with create=true
 creates what is missing.
+
+With --ledger-url it also checks whether the ends of tasks can be kept there, and for a file, whether there is room.
 
 --probe pushes a message into the queue anyqueue-doctor, which it creates, and pulls one from it. Several probes can run
 at once.";
@@ -67,32 +70,6 @@ pub(crate) struct Doctor {
     max_clock_skew: Option<Duration>,
 }
 
-/// Whether the storage at --ledger-url can keep the ends of tasks.
-async fn ledger_beside(url: &str) -> (Verdict, String) {
-    let asked: anyqueue::Result<_> = async {
-        let queue = Queue::new(open::storage(url, Create::Never).await?)?;
-        let checked = match queue.init().await {
-            Ok(()) => queue.check().await,
-            Err(error) => Err(error),
-        };
-        let _ = queue.close().await;
-        checked.map(|_| (queue.storage().name(), queue.capabilities().ledger.is_some()))
-    }
-    .await;
-    match asked {
-        Ok((name, true)) => (Verdict::Ok, format!("{name} keeps what becomes of tasks")),
-        Ok((name, false)) => {
-            let text = format!(
-                "{name} keeps no ends of tasks: give --ledger-url a memory, SQLite, PostgreSQL or Redis URL"
-            );
-            (Verdict::Failed, text)
-        }
-        Err(error) => {
-            (Verdict::Failed, format!("it cannot keep what becomes of tasks: {}", with_causes(&error)))
-        }
-    }
-}
-
 impl Doctor {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let url = session.url(self.at.as_deref())?;
@@ -111,8 +88,7 @@ impl Doctor {
             }
         }
         if let Some(ledger_url) = session.ledger_url() {
-            let (verdict, text) = ledger_beside(ledger_url).await;
-            findings.add("ledger beside", verdict, text);
+            ledger::check(ledger_url, &mut findings).await;
         }
         for finding in &mut findings.0 {
             finding.text = crate::secrets::hide(&finding.text).into_owned();
