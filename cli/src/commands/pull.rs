@@ -75,6 +75,7 @@ impl Pull {
         let status = self.status()?;
         // A pull by hand removes no expired message, and kills no message for too many deliveries.
         let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
+        let options = self.keep.with_kinds(options);
         let queue = session.queue_with(Create::Never, options, self.keep.keep_on(session)).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
         let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;

@@ -103,7 +103,8 @@ impl Serve {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let metrics = gather()?;
         let keep = self.keep.keep_on(session);
-        let queue = session.queue_with(Create::AsUrlSays, PartitionOptions::default(), keep).await?;
+        let options = self.keep.with_kinds(PartitionOptions::default());
+        let queue = session.queue_with(Create::AsUrlSays, options, keep).await?;
         session.warn_of_ledger().await?;
         let control = self.control.open_if_any(&queue).await?;
         let mut builder = Server::builder(queue.clone())

@@ -160,7 +160,7 @@ const KILL_TIME: Duration = Duration::from_secs(5);
 
 impl Work {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        let (output, options) = (session.output, self.options());
+        let (output, options) = (session.output, self.keep.with_kinds(self.options()));
         let keep = self.keep.keep_on(session);
         if self.keep_output && keep.is_none() {
             let text = "--keep-output keeps the output with the end of its task: add --ledger, or one of the other --keep options";

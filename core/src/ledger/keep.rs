@@ -8,8 +8,9 @@ use super::end::EndState;
 /// deleted.
 ///
 /// Pass it to [`QueueBuilder::ledger`](crate::QueueBuilder::ledger), or for one partition to
-/// [`PartitionOptions::with_keep`](crate::PartitionOptions::with_keep). A task can override it with the
-/// headers [`task-keep-success`](crate::header::TASK_KEEP_SUCCESS) and
+/// [`PartitionOptions::with_keep`](crate::PartitionOptions::with_keep), or for one kind of task to
+/// [`PartitionOptions::with_keep_of_kind`](crate::PartitionOptions::with_keep_of_kind). A task can override
+/// it with the headers [`task-keep-success`](crate::header::TASK_KEEP_SUCCESS) and
 /// [`task-keep-failure`](crate::header::TASK_KEEP_FAILURE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

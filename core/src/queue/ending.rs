@@ -253,7 +253,8 @@ impl Shared {
             return None;
         }
         let headers = ending.message.headers();
-        let keep = self.options.of(ending.partition.name()).keep.unwrap_or(default);
+        let kind = headers.get(header::TASK_KIND).map(String::as_str);
+        let keep = self.options.of(ending.partition.name()).keep_of(kind).unwrap_or(default);
         let keep = keep_by_header(headers, state).unwrap_or_else(|| keep.of(state));
         if keep == Some(Duration::ZERO) {
             return self.counted(ending, state, report);

@@ -50,7 +50,7 @@ pub use ending::TaskReport;
 pub use groups::{GroupDelivery, PullGroups};
 pub use guard::{MAX_HEADER_NAME_BYTES, validate};
 pub use handle::Queue;
-pub use options::{Expired, PartitionOptions, TraceSource};
+pub use options::{Expired, MAX_KEPT_KINDS, PartitionOptions, TraceSource};
 pub use pull::Pull;
 pub use pusher::Pusher;
 pub use redrive::{REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven};

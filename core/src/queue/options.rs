@@ -1,6 +1,6 @@
 //! The settings of a queue: options per partition, limits, clock, retries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::ledger::Keep;
 use crate::message::MessageData;
+
+/// How many kinds of task can have their own [`PartitionOptions::keep_of_kinds`].
+pub const MAX_KEPT_KINDS: usize = 1000;
 
 /// What happens to a message that has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +52,10 @@ pub struct PartitionOptions {
     /// How long the ends of tasks of this partition are kept. `None`, the default, uses the [queue's
     /// setting](crate::QueueBuilder::ledger). Without a ledger nothing is kept, whatever is set here.
     pub keep: Option<Keep>,
+    /// How long the ends of tasks of some kinds are kept; for all other kinds [`keep`](Self::keep) says it.
+    /// The kind is the value of the header [`task-kind`](crate::header::TASK_KIND). A task's own headers take
+    /// precedence. At most [`MAX_KEPT_KINDS`]. Default: none.
+    pub keep_of_kinds: BTreeMap<Arc<str>, Keep>,
 }
 
 impl Default for PartitionOptions {
@@ -60,6 +67,7 @@ impl Default for PartitionOptions {
             expired: Expired::Remove,
             group_by: None,
             keep: None,
+            keep_of_kinds: BTreeMap::new(),
         }
     }
 }
@@ -107,6 +115,18 @@ impl PartitionOptions {
         self
     }
 
+    /// Sets how long the ends of tasks of this kind are kept: see [`keep_of_kinds`](Self::keep_of_kinds).
+    #[must_use]
+    pub fn with_keep_of_kind(mut self, kind: impl Into<Arc<str>>, keep: Keep) -> Self {
+        self.keep_of_kinds.insert(kind.into(), keep);
+        self
+    }
+
+    /// Returns how long the ends of tasks of this kind are kept, if these options say so.
+    pub(super) fn keep_of(&self, kind: Option<&str>) -> Option<Keep> {
+        kind.and_then(|kind| self.keep_of_kinds.get(kind)).copied().or(self.keep)
+    }
+
     /// Puts the message into the group that its header names.
     pub(super) fn grouped(&self, message: MessageData) -> MessageData {
         let Some(header) = self.group_by.as_deref().filter(|_| message.options().group.is_none()) else {
@@ -129,6 +149,12 @@ impl PartitionOptions {
         }
         if self.group_by.is_some() && !capabilities.groups {
             return Err(guard::unsupported("groups (group_by)"));
+        }
+        if self.keep_of_kinds.len() > MAX_KEPT_KINDS {
+            return Err(Error::invalid(format!(
+                "keep_of_kinds has {} kinds: at most {MAX_KEPT_KINDS}; say it in the headers of the tasks instead",
+                self.keep_of_kinds.len()
+            )));
         }
         if self.max_hold < self.lease {
             return Err(Error::invalid("max_hold is shorter than the lease: raise it, or shorten the lease"));

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 
+mod keep;
+
 use std::time::{Duration, SystemTime};
 
 use anyqueue::QueueMessageStatus::{Cancelled, Failed, Processed};
@@ -146,36 +148,6 @@ async fn an_end_is_gone_at_its_moment_purged_or_not() {
     assert_eq!(queue.count_tasks("jobs", &TaskFilter::new(), 10).await.unwrap().value, 0);
     assert_eq!(queue.purge_ended(10).await.unwrap(), 1);
     assert_eq!(queue.purge_ended(10).await.unwrap(), 0);
-}
-
-#[tokio::test]
-async fn how_long_an_end_is_kept_is_said_by_the_task_then_the_partition_then_the_queue() {
-    let (hour, minute) = (Duration::from_hours(1), Duration::from_mins(1));
-    let time = ManualClock::new();
-    let storage = MemoryQueue::with_config(MemoryConfig::default().with_clock(time.clock()));
-    let own = PartitionOptions::default().with_keep(Keep::all(Some(hour)));
-    let queue = Queue::builder(storage)
-        .clock(time.clock())
-        .ledger(Keep::all(Some(minute)))
-        .partition("jobs", own)
-        .build()
-        .unwrap();
-    let kept = async |partition: &str, keep: Option<&str>| {
-        let mut message = MessageData::new("x");
-        if let Some(keep) = keep {
-            message = message.with_header(header::TASK_KEEP_SUCCESS, keep);
-        }
-        let id = message.id();
-        queue.push(partition, message).await.unwrap();
-        queue.pull(partition).await.unwrap()[0].settle(Processed).await.unwrap();
-        let task = queue.task(partition, id).await.unwrap()?;
-        Some(task.expires_at.map(|expires| expires.duration_since(task.ended_at.unwrap()).unwrap()))
-    };
-    assert_eq!(kept("other", None).await, Some(Some(minute)));
-    assert_eq!(kept("jobs", None).await, Some(Some(hour)));
-    assert_eq!(kept("jobs", Some("5s")).await, Some(Some(Duration::from_secs(5))));
-    assert_eq!(kept("jobs", Some("forever")).await, Some(None));
-    assert_eq!(kept("jobs", Some("0s")).await, None, "nothing is kept");
 }
 
 #[tokio::test]
