@@ -119,10 +119,10 @@ pub use message::{
 };
 pub use partition::{IntoPartitionId, PartitionId};
 pub use queue::{
-    DeadLetter, DeadLetters, DeletedWhere, Delivery, DeliveryTwin, DetachedDelivery, Expired, GroupDelivery,
-    HandlerStream, MAX_HEADER_NAME_BYTES, MAX_KEPT_KINDS, MAX_SUCCESSORS, PartitionOptions, Pull, PullGroups,
-    Pusher, Queue, QueueBuilder, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, RetryPolicy, SettlePulls,
-    StreamBuilder, Successors, TaskPage, TaskReport, TaskStream, TraceSource,
+    DeadLetter, DeadLetters, DeletedTasks, DeletedWhere, Delivery, DeliveryTwin, DetachedDelivery, Expired,
+    GroupDelivery, HandlerStream, MAX_HEADER_NAME_BYTES, MAX_KEPT_KINDS, MAX_SUCCESSORS, PartitionOptions,
+    Pull, PullGroups, Pusher, Queue, QueueBuilder, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven,
+    RetryPolicy, SettlePulls, StreamBuilder, Successors, TaskPage, TaskReport, TaskStream, TraceSource,
 };
 pub use registry::Registry;
 pub use status::{MAX_REASON_BYTES, QueueMessageStatus};

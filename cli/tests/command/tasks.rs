@@ -31,8 +31,8 @@ async fn wrong_arguments_are_explained_and_nothing_is_deleted_unasked() {
     assert!(wrong.err.contains("2h"), "{wrong:?}");
     let unasked = bed.run(&["tasks", "delete", "q", "--state", "succeeded"]).await.ended_with(2);
     assert!(unasked.err.contains("--yes"), "{unasked:?}");
-    let living = bed.run(&["tasks", "delete", "q", "--state", "queued", "--yes"]).await.ended_with(2);
-    assert!(living.err.contains("has not ended"), "{living:?}");
+    assert!(unasked.err.contains("also those that wait"), "{unasked:?}");
+    bed.ok(&["tasks", "delete", "q", "--state", "queued", "--yes"]).await;
     bed.run(&["tasks", "count", "q", "--cap", "0"]).await.ended_with(2);
     bed.run(&["tasks", "show", "q", "no-id"]).await.ended_with(2);
     bed.run(&["work", "q", "--exec", "true", "--once", "--keep-success", "soon"]).await.ended_with(2);
@@ -144,12 +144,21 @@ async fn waiting_ends_when_another_process_has_settled_the_task() {
 }
 
 #[tokio::test]
-async fn ends_are_deleted_and_nothing_that_lives_or_is_dead() {
+async fn a_filter_deletes_what_waits_is_dead_or_has_ended() {
     let (bed, ids) = processed(&["--ledger"]).await;
-    assert_eq!(bed.ok(&["tasks", "delete", "q", "--yes"]).await.out, "deleted 1\n");
+    let delete = async |state: &str| {
+        let said = bed.ok(&["tasks", "delete", "q", "--state", state, "--yes", "--json"]).await.objects();
+        ["live", "dead", "ended", "held", "deleted"].map(|field| said[0][field].as_u64().unwrap())
+    };
+    assert_eq!(delete("succeeded").await, [0, 0, 1, 0, 1]);
     assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
     bed.run(&["tasks", "show", "q", &ids[0]]).await.ended_with(4);
-    assert_eq!(bed.counts("q").await, [0, 1, 0, 1]);
+    assert_eq!(delete("scheduled").await, [1, 0, 0, 0, 1]);
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 1]);
+    assert_eq!(delete("queued").await, [0; 5]);
+    assert_eq!(bed.ok(&["tasks", "delete", "q", "--yes"]).await.out, "deleted 1: 1 dead\n");
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
+    assert!(listed(&bed, &[]).await.is_empty());
 }
 
 #[tokio::test]

@@ -171,43 +171,6 @@ impl Queue {
         Ok(TaskCount { value, exact: value < cap })
     }
 
-    /// Deletes the ends of tasks that match a filter, at most `limit`, and returns how many were deleted.
-    /// Tasks that live or are dead are left alone: use [`delete`](Self::delete) for those.
-    ///
-    /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if no ends are kept; otherwise the server's error, and
-    /// what was deleted before stays deleted.
-    pub async fn delete_ended(
-        &self,
-        partition: impl IntoPartitionId,
-        filter: &TaskFilter,
-        limit: u64,
-    ) -> Result<u64> {
-        let partition = partition.into_partition_id()?.live();
-        let Some(query) = filter.ended_query() else { return Ok(0) };
-        let (mut deleted, mut after) = (0, None);
-        while deleted < limit {
-            let page = self.ended_page(&partition, query.clone(), after).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.cursor());
-            let tasks = page.into_iter().map(|ended| Task::ended(partition.clone(), ended));
-            let room = usize::try_from(limit - deleted).unwrap_or(usize::MAX);
-            let ids: Vec<_> =
-                tasks.filter(|task| filter.matches(task)).map(|task| task.id).take(room).collect();
-            if ids.is_empty() {
-                continue;
-            }
-            let partition = partition.clone();
-            let call = self.ledger(move |ledger| {
-                Box::pin(async move { Ok(ledger.delete_ended(&partition, &ids).await) })
-            });
-            for answer in call.await? {
-                deleted += u64::from(answer?);
-            }
-        }
-        Ok(deleted)
-    }
-
     /// Frees the space of ends whose time is over, in all partitions, at most `limit`, and returns how many
     /// were freed. Such ends no longer appear in any result, purged or not, but their space has to be freed
     /// now and then; a worker does this by itself. This also frees [counts](Self::series) that are no longer
@@ -239,7 +202,7 @@ impl Queue {
         self.capabilities().ledger.is_some() && self.storage().ledger().is_some()
     }
 
-    fn no_ledger(&self) -> crate::error::Error {
+    pub(super) fn no_ledger(&self) -> crate::error::Error {
         self.0.stamp(guard::unsupported("ledger of the ends of tasks"), Operation::Inspect)
     }
 

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::messages::Deleted;
 use crate::access;
 use crate::app::App;
 use crate::filter::{Filter, counted, first, further};
@@ -27,7 +26,7 @@ const MAX_PAGE: usize = 1000;
 const PAGE: usize = 100;
 /// The most tasks that are counted.
 const MAX_COUNT: u64 = 1_000_000;
-/// The most ends that one request deletes.
+/// The most tasks that one request deletes.
 const MAX_DELETED: u64 = 10_000;
 /// The longest wait for a result.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -205,24 +204,43 @@ pub(crate) async fn count(State(app): State<Arc<App>>, Query(filter): Query<Filt
     Ok(Json(Count { value: count.value, exact: count.exact }))
 }
 
-/// Deletes the ends of tasks that match, at most `limit`. Tasks that are alive or dead are left alone.
+/// How many tasks were deleted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeletedTasks {
+    /// How many in all.
+    deleted: u64,
+    /// How many of them waited: their messages are gone, and they leave no end.
+    live: u64,
+    /// How many of them were dead letters.
+    dead: u64,
+    /// How many of them had ended.
+    ended: u64,
+    /// How many match and are left, for somebody holds them.
+    held: u64,
+    /// Whether it stopped at the limit, so that there may be more: ask again.
+    more: bool,
+}
+
+/// Deletes the tasks that match, at most `limit`: those that wait, are dead, or have ended. What somebody holds is left, and counted.
 #[utoipa::path(
-    delete, path = "/v1/tasks", operation_id = "delete_ended_tasks", tag = "tasks", params(Filter),
-    responses((status = 200, description = "How many were deleted.", body = Deleted))
+    delete, path = "/v1/tasks", operation_id = "delete_tasks", tag = "tasks", params(Filter),
+    responses((status = 200, description = "How many were deleted.", body = DeletedTasks))
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Query(filter): Query<Filter>,
-) -> Answer<Json<Deleted>> {
+) -> Answer<Json<DeletedTasks>> {
     app.writable()?;
     let Some(limit) = filter.limit else {
-        return Err(Problem::invalid("give a limit: how many ends to delete at most"));
+        return Err(Problem::invalid("give a limit: how many tasks to delete at most"));
     };
     filter.note();
-    let deleted =
-        app.queue.delete_ended(filter.partition.as_str(), &filter.build()?, limit.min(MAX_DELETED)).await?;
+    let (wanted, limit) = (filter.build()?, limit.min(MAX_DELETED));
+    let done = app.queue.delete_tasks(filter.partition.as_str(), &wanted, limit).await?;
+    let deleted = done.total();
     noted::detail("deleted", deleted);
-    Ok(Json(Deleted { deleted }))
+    let anyqueue::DeletedTasks { live, dead, ended, held, more, .. } = done;
+    Ok(Json(DeletedTasks { deleted, live, dead, ended, held, more }))
 }
 
 /// Which task.

@@ -94,7 +94,7 @@ async fn a_task_is_cancelled_retried_and_deleted() {
 }
 
 #[tokio::test]
-async fn ends_are_deleted_by_filter_with_a_limit_of_ones_own() {
+async fn tasks_are_deleted_by_filter_with_a_limit_of_ones_own() {
     let bed = Bed::new().await;
     for _ in 0..3 {
         done(&bed, "send").await;
@@ -102,6 +102,15 @@ async fn ends_are_deleted_by_filter_with_a_limit_of_ones_own() {
     assert_eq!(bed.client.delete("/v1/tasks?partition=mail").await.status, 400, "no limit");
     let deleted = bed.client.delete("/v1/tasks?partition=mail&state=succeeded&limit=2").await.ok();
     assert_eq!(deleted["deleted"], 2);
+    assert_eq!(deleted["more"], true);
     let count = bed.client.get("/v1/tasks/count?partition=mail").await.ok();
     assert_eq!(count["value"], 1);
+
+    for _ in 0..2 {
+        bed.push("mail", json!({ "payload": "x" })).await;
+    }
+    bed.pull("mail").await;
+    let deleted = bed.client.delete("/v1/tasks?partition=mail&limit=9").await.ok();
+    let all = json!({ "deleted": 2, "live": 1, "dead": 0, "ended": 1, "held": 1, "more": false });
+    assert_eq!(deleted, all, "one waits, one has ended, and one is held");
 }

@@ -61,11 +61,6 @@ impl Filter {
         }
         filter
     }
-
-    /// The first named state of tasks that have not ended, if there is one.
-    pub(super) fn live_state(&self) -> Option<TaskState> {
-        self.state.iter().copied().find(|state| state.ended().is_none())
-    }
 }
 
 fn state(text: &str) -> Result<TaskState, String> {
