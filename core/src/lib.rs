@@ -108,9 +108,9 @@ pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
 pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageState, Page};
 pub use io::IoThread;
 pub use ledger::{
-    EndState, Forget, HISTOGRAM_BUCKETS, Histogram, Keep, MAX_COUNTED_TIME, MAX_LOG_BYTES, MAX_RESULT_BYTES,
-    MAX_SERIES_ROWS, MAX_SERIES_STEPS, SERIES_KEPT, SeriesQuery, SeriesRow, SeriesStep, Task, TaskCount,
-    TaskFilter, TaskState,
+    EndState, Forget, HISTOGRAM_BUCKETS, Histogram, Keep, MAX_COUNTED_TIME, MAX_LOG_BYTES,
+    MAX_PROGRESS_BYTES, MAX_RESULT_BYTES, MAX_SERIES_ROWS, MAX_SERIES_STEPS, SERIES_KEPT, SeriesQuery,
+    SeriesRow, SeriesStep, Task, TaskCount, TaskFilter, TaskState,
 };
 pub use lifecycle::Health;
 pub use message::{

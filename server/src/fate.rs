@@ -53,6 +53,9 @@ pub(crate) struct Settle {
     /// Its log, as lines of text, at most 4 KiB; kept with its end if there is a ledger.
     #[serde(default)]
     pub(crate) log: Option<String>,
+    /// How far it came, in words, at most 1 KiB; kept with its end if there is a ledger.
+    #[serde(default)]
+    pub(crate) progress: Option<String>,
     /// The worker that ran it.
     #[serde(default)]
     pub(crate) worker: Option<String>,
@@ -67,6 +70,9 @@ impl Settle {
         }
         if let Some(log) = &self.log {
             report = report.with_log(log.as_str());
+        }
+        if let Some(progress) = &self.progress {
+            report = report.with_progress(progress.as_str());
         }
         if let Some(result) = &self.result {
             let bytes = serde_json::to_vec(result).map_err(|error| Problem::invalid(error.to_string()))?;

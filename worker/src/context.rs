@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Bytes, Clock, Delivery, DeliveryTwin, Error, ErrorKind, IntoPartitionId, MAX_RESULT_BYTES,
-    MAX_SUCCESSORS, MessageData, MessageId, PartitionId, Queue, Result, Successors,
+    Bytes, Clock, Delivery, DeliveryTwin, Error, ErrorKind, IntoPartitionId, MAX_PROGRESS_BYTES,
+    MAX_RESULT_BYTES, MAX_SUCCESSORS, MessageData, MessageId, PartitionId, Queue, Result, Successors,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -17,9 +17,6 @@ use crate::log::TaskLog;
 use crate::message::{Failure, history, task};
 use crate::stop::{CancelReason, Stop};
 use crate::successors;
-
-/// The longest [progress](TaskContext::set_progress) text that is kept, in bytes.
-pub const MAX_PROGRESS_BYTES: usize = 1024;
 
 /// What a handler knows about its task: the message, which attempt this is, and whether to stop. Cheap to
 /// clone.
@@ -275,7 +272,9 @@ impl TaskContext {
     }
 
     /// Reports how far the task has come, in words or numbers, to whoever looks at the worker: see the crate
-    /// `anyqueue-control`. The text is kept only while the task runs. Cheap: nothing is sent. A text of more
+    /// `anyqueue-control`. If the queue has a [ledger](anyqueue::QueueBuilder::ledger), the last text is also
+    /// kept with the end of the task, and [`Queue::task`](anyqueue::Queue::task) returns it; not that of an
+    /// attempt that is retried, or whose task becomes a dead letter. Cheap: nothing is sent. A text of more
     /// than [`MAX_PROGRESS_BYTES`] is cut.
     pub fn set_progress(&self, progress: impl AsRef<str>) {
         let progress = progress.as_ref();

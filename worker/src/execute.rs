@@ -213,8 +213,8 @@ fn how_far(end: &End, task: &TaskContext) -> Outcome {
     }
 }
 
-/// What the end of a run means for the task, with the notes of its handler. A settlement under a lost lease
-/// has no effect and is counted as lost.
+/// What the end of a run means for the task, with the notes of its handler and its progress. A settlement
+/// under a lost lease has no effect and is counted as lost.
 pub(crate) fn conclude(
     shared: &Shared,
     partition: usize,
@@ -226,10 +226,11 @@ pub(crate) fn conclude(
     if !task.claim_end() {
         return Decision::lost(); // it was ended as timed out while its handler blocked its thread
     }
-    without_log(shared, partition, delivery, route, task, end).with_log(task.log_text())
+    let decision = without_notes(shared, partition, delivery, route, task, end);
+    decision.with_log(task.log_text()).with_progress(task.progress())
 }
 
-fn without_log(
+fn without_notes(
     shared: &Shared,
     partition: usize,
     delivery: &Delivery,

@@ -221,12 +221,13 @@ mod work;
 mod work_set;
 mod worker;
 
+pub use anyqueue::MAX_PROGRESS_BYTES;
 pub use attempt::failed_attempt;
 pub use batch::{IntoBatchResult, Task};
 pub use batch_context::BatchContext;
 pub use builder::WorkerBuilder;
 pub use config::{MAX_SLOTS, process_name};
-pub use context::{MAX_PROGRESS_BYTES, TaskContext};
+pub use context::TaskContext;
 pub use error::{ErrorClass, TaskError, TaskResult};
 pub use governor::{Governor, ResourceGovernor};
 pub use handler::{Kind, Run};

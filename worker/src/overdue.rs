@@ -28,7 +28,8 @@ pub(crate) async fn end_overdue(
     let decision =
         shared.failed(partition, twin.into(), route, task.attempt(), FailureKind::TimedOut, class, text);
     let took = shared.queue.clock().now().saturating_duration_since(task.started_at());
-    let outcome = settle(&shared, partition, twin, decision.of_attempt(task.attempt(), took)).await;
+    let decision = decision.of_attempt(task.attempt(), took).with_progress(task.progress());
+    let outcome = settle(&shared, partition, twin, decision).await;
     tracing::error!(id = %twin.id(), partition = %twin.partition(), outcome = outcome.as_str(), "a handler blocks its thread beyond its time: its task was ended without it");
     if outcome == Outcome::Dead {
         shared.forget(twin.id());

@@ -59,6 +59,12 @@ impl Decision {
         self
     }
 
+    /// Adds how far the handler had come.
+    pub(crate) fn with_progress(mut self, progress: Option<Arc<str>>) -> Self {
+        self.report.progress = progress;
+        self
+    }
+
     /// Sets how the task ends, if the status does not say it, and why.
     pub(crate) fn ended_as(mut self, state: EndState, reason: impl Into<Arc<str>>) -> Self {
         self.report.state = Some(state);

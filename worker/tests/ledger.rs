@@ -130,6 +130,7 @@ async fn what_a_handler_noted_is_kept_with_its_end_and_not_what_an_attempt_befor
     let harness = harness(steady().max(5), |_, task| async move {
         if task.attempt() == 1 {
             task.log("of the failure");
+            task.set_progress("1 of 12");
             return Err(TaskError::retry("not yet"));
         }
         task.log("begun");
@@ -144,7 +145,8 @@ async fn what_a_handler_noted_is_kept_with_its_end_and_not_what_an_attempt_befor
     let (ran, ()) = tokio::join!(harness.run(), harness.advance(secs(3)));
     assert_eq!(ran.unwrap().processed, 1);
     let log = "+0.000s begun\n+3.000s read 12 rows\n+3.000s wrote them\n";
-    assert_eq!(found(&harness, id).await.log.as_deref(), Some(log));
+    let kept = found(&harness, id).await;
+    assert_eq!((kept.log.as_deref(), kept.progress), (Some(log), None));
     let listed: Vec<_> =
         harness.queue().tasks("jobs", TaskFilter::new()).unwrap().try_collect().await.unwrap();
     assert_eq!(listed.iter().map(|task| (task.id, &task.log)).collect::<Vec<_>>(), [(id, &None)]);
@@ -181,6 +183,7 @@ async fn what_is_cancelled_while_it_runs_has_ended_as_cancelled() {
     let harness = harness(steady(), |_, task| async move {
         task.set_result("in vain")?;
         task.log("not in vain");
+        task.set_progress("8 of 9");
         task.cancelled().await;
         Err(TaskError::retry("stopped"))
     });
@@ -196,7 +199,8 @@ async fn what_is_cancelled_while_it_runs_has_ended_as_cancelled() {
     let task = found(&harness, id).await;
     assert_eq!((task.state, task.attempt, &task.result), (TaskState::Cancelled, 1, &None));
     assert_eq!((task.reason.as_deref(), task.worker.as_deref()), (Some("cancelled while it ran"), Some("w")));
-    assert_eq!(task.log.as_deref(), Some("+0.000s not in vain\n"));
+    let notes = (task.log.as_deref(), task.progress.as_deref());
+    assert_eq!(notes, (Some("+0.000s not in vain\n"), Some("8 of 9")));
 }
 
 #[tokio::test]

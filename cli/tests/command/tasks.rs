@@ -1,5 +1,6 @@
 //! `anyqueue tasks`, and what `work` and `pull` keep for it.
 
+use anyqueue::{Keep, Queue, QueueMessageStatus, TaskReport};
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
@@ -117,6 +118,23 @@ async fn a_task_is_shown_with_its_result_and_its_errors() {
     assert_eq!((&dead["state"], &dead["message"]["payload"]), (&json!("failed"), &json!("bad")));
     assert!(dead["reason"].as_str().unwrap().contains("no luck with bad"), "{dead}");
     bed.run(&["tasks", "show", "q", &ids[1], "--raw"]).await.ended_with(4);
+}
+
+#[tokio::test]
+async fn how_far_a_task_had_come_is_shown() {
+    let bed = Bed::new();
+    let said = bed.ok(&["push", "q", "x", "--json"]).await.objects().remove(0);
+    let storage = anyqueue_sqlite::SqliteQueue::open(bed.path("jobs.db")).await.unwrap();
+    let queue = Queue::builder(storage).ledger(Keep::default()).build().unwrap();
+    let mut held = queue.pull("q").await.unwrap();
+    held[0].report(TaskReport::new().with_progress("8 of 9")).unwrap();
+    held[0].settle(QueueMessageStatus::Processed).await.unwrap();
+    queue.close().await.unwrap();
+    let show = ["tasks", "show", "q", said["id"].as_str().unwrap()];
+    let line = bed.ok(&[&show[..], &["--json"]].concat()).await.objects().remove(0);
+    assert_eq!(line["progress"], "8 of 9");
+    let shown = bed.ok(&show).await.out;
+    assert!(shown.contains("progress") && shown.contains("8 of 9"), "{shown}");
 }
 
 #[tokio::test]

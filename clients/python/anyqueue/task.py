@@ -79,7 +79,7 @@ class Task:
     @property
     def progress(self) -> Optional[str]:
         """The progress of the task, in the handler's own words. It is shown with the worker after the next heartbeat, within a few
-        seconds."""
+        seconds, and kept with the end of the task where the service keeps ends."""
         return self._progress
 
     @progress.setter

@@ -253,5 +253,7 @@ class Worker:
         else:
             end = run_handler(self._handlers.get((task.partition, task.kind)) or self._handlers.get((task.partition, None)), task)
             end["worker"] = self.name
+            if task.progress is not None:
+                end["progress"] = task.progress
         self._keeper.let_go(task)
         settle(client, task, end, self._timeout)

@@ -12,14 +12,19 @@ from .bed import PATIENCE, ServiceTest, where_supported
 class OutcomeTest(ServiceTest):
     @where_supported
     def test_a_result_is_kept_and_the_kind_selects_the_handler(self) -> None:
+        def doubles(task: Task) -> Any:
+            task.progress = "nearly done"
+            return {"double": 2 * task.json()["n"]}
+
         worker = self.worker()
         worker.handler(self.queue)(lambda task: {"other": task.kind})
-        worker.handler(self.queue, "double")(lambda task: {"double": 2 * task.json()["n"]})
+        worker.handler(self.queue, "double")(doubles)
         ids = [self.push(json={"n": 21}, kind="double"), self.push(payload="x", kind="new")]
         self.start(worker)
         tasks = [self.client.result(self.queue, id, wait=PATIENCE) for id in ids]
         results = [(task["state"], task.get("result"), task["worker"]) for task in tasks]
         self.assertEqual(results, [("succeeded", {"double": 42}, worker.name), ("succeeded", {"other": "new"}, worker.name)])
+        self.assertEqual([task["progress"] for task in tasks], ["nearly done", None])
 
     @where_supported
     def test_an_exception_fails_the_task_with_its_text(self) -> None:

@@ -15,6 +15,9 @@ pub const MAX_RESULT_BYTES: usize = 256 << 10;
 /// How much of what a handler logged is kept with a task's end, in bytes.
 pub const MAX_LOG_BYTES: usize = 4 << 10;
 
+/// The longest text about the progress of a task that is kept with its end, in bytes.
+pub const MAX_PROGRESS_BYTES: usize = 1024;
+
 /// How a task can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
@@ -112,6 +115,8 @@ pub struct TaskEnd {
     pub errors: Option<Arc<str>>,
     /// What the handler logged in its last run, as lines, at most [`MAX_LOG_BYTES`].
     pub log: Option<Arc<str>>,
+    /// How far the last run had come, in the words of its handler, at most [`MAX_PROGRESS_BYTES`].
+    pub progress: Option<Arc<str>>,
     /// What the handler returned, at most [`MAX_RESULT_BYTES`]. Lists leave this out, so that a page of them
     /// is small.
     pub result: Option<Bytes>,
@@ -141,6 +146,7 @@ impl TaskEnd {
             reason: None,
             errors: None,
             log: None,
+            progress: None,
             result: None,
             due_in: None,
         }
@@ -263,6 +269,7 @@ impl TaskEnd {
             reason: self.reason.as_deref(),
             errors: self.errors.as_deref(),
             log: self.log.as_deref(),
+            progress: self.progress.as_deref(),
             due_in_us: self.due_in.map(micros),
         }
     }
@@ -305,6 +312,8 @@ struct Wire<'a> {
     log: Option<&'a str>,
     #[n(15)]
     due_in_us: Option<u64>,
+    #[b(16)]
+    progress: Option<&'a str>,
 }
 
 impl Wire<'_> {
@@ -327,6 +336,7 @@ impl Wire<'_> {
             reason: text(self.reason),
             errors: text(self.errors),
             log: text(self.log),
+            progress: text(self.progress),
             result: None,
             due_in: self.due_in_us.map(Duration::from_micros),
         })
@@ -355,6 +365,7 @@ mod tests {
             reason: Some("took too long".into()),
             errors: Some("[]".into()),
             log: Some("+0.001s begun\n".into()),
+            progress: Some("8 of 9".into()),
             result: None,
             due_in: Some(Duration::from_secs(7)),
         }
@@ -385,6 +396,22 @@ mod tests {
         let mut stored = end.encode().unwrap();
         stored[1] += 1; // one more entry in the map
         stored.extend_from_slice(&[0x18, 0x63, 0x82, 0x01, 0x61, b'x']); // 99: [1, "x"]
+        assert_eq!(TaskEnd::decode(&stored).unwrap(), end);
+    }
+
+    #[test]
+    fn progress_takes_no_room_where_there_is_none_and_an_older_end_is_read() {
+        let older = [VERSION, 0xa3, 0x00, 0x04, 0x04, 0x00, 0x05, 0x00]; // state, waited, ran
+        let mut end = TaskEnd::new(EndState::Succeeded);
+        assert_eq!(end.encode().unwrap(), older);
+        assert_eq!(TaskEnd::decode(&older).unwrap(), end);
+        end.progress = Some("8 of 9".into());
+        let stored = end.encode().unwrap();
+        // Key 16 and a text of six bytes, which a release that does not know the key skips.
+        assert_eq!(
+            stored.strip_prefix(&[VERSION, 0xa4]).unwrap(),
+            [&older[2..], b"\x10\x668 of 9".as_slice()].concat()
+        );
         assert_eq!(TaskEnd::decode(&stored).unwrap(), end);
     }
 

@@ -16,7 +16,7 @@ mod task;
 
 pub(crate) use about::{cut, kind_of};
 pub use cancel::Cancelled;
-pub use end::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd};
+pub use end::{EndState, MAX_LOG_BYTES, MAX_PROGRESS_BYTES, MAX_RESULT_BYTES, TaskEnd};
 pub use ended::{EndedCursor, EndedQuery, EndedTask};
 pub use filter::TaskFilter;
 pub use keep::Keep;

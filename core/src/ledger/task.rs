@@ -147,6 +147,8 @@ pub struct Task {
     pub errors: Option<Arc<str>>,
     /// What its handler logged in the last run, as lines, once the task has ended. Lists leave this out.
     pub log: Option<Arc<str>>,
+    /// How far its last run had come, in the words of its handler, once the task has ended.
+    pub progress: Option<Arc<str>>,
     /// What its handler returned.
     pub result: Option<Bytes>,
     /// Its message, while the task lives or is dead, if the queue can be browsed.
@@ -185,6 +187,7 @@ impl Task {
             reason: end.reason,
             errors: end.errors,
             log: end.log,
+            progress: end.progress,
             result: end.result,
             message: None,
         }
@@ -223,6 +226,7 @@ impl Task {
             reason: text(headers, header::DEAD_REASON).filter(|_| is_dead),
             errors: text(headers, header::TASK_ERRORS),
             log: None,
+            progress: None,
             result: None,
             message: Some(message),
         }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::inspect::Browsed;
-use crate::ledger::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd, attempts, cut, kind_of};
+use crate::ledger::{
+    EndState, MAX_LOG_BYTES, MAX_PROGRESS_BYTES, MAX_RESULT_BYTES, TaskEnd, attempts, cut, kind_of,
+};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, MessageId, header};
 use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
@@ -50,6 +52,8 @@ pub struct TaskReport {
     pub errors: Option<Arc<str>>,
     /// What was logged during the run, as lines. Whatever exceeds [`MAX_LOG_BYTES`] is cut.
     pub log: Option<Arc<str>>,
+    /// How far the run had come, in words or numbers. Whatever exceeds [`MAX_PROGRESS_BYTES`] is cut.
+    pub progress: Option<Arc<str>>,
     /// The result of the task, at most [`MAX_RESULT_BYTES`].
     pub result: Option<Bytes>,
 }
@@ -99,6 +103,12 @@ impl TaskReport {
     /// Sets [`log`](Self::log).
     pub fn with_log(mut self, log: impl Into<Arc<str>>) -> Self {
         self.log = Some(log.into());
+        self
+    }
+
+    /// Sets [`progress`](Self::progress).
+    pub fn with_progress(mut self, progress: impl Into<Arc<str>>) -> Self {
+        self.progress = Some(progress.into());
         self
     }
 
@@ -158,6 +168,7 @@ impl Ending<'_> {
             end = end.with_errors(Some(Arc::clone(errors)));
         }
         end.log = report.log.as_deref().map(|log| cut(log, MAX_LOG_BYTES));
+        end.progress = report.progress.as_deref().map(|progress| cut(progress, MAX_PROGRESS_BYTES));
         end.result.clone_from(&report.result);
         end
     }

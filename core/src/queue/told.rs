@@ -19,7 +19,7 @@ impl Ending<'_> {
     /// settlement itself.
     pub(super) fn told(&self, action: &Action, report: Option<&TaskReport>) -> Arc<TaskEnd> {
         let mut told = self.described(EndState::Failed, report);
-        (told.result, told.log) = (None, None);
+        (told.result, told.log, told.progress) = (None, None, None);
         let (headers, delay) = match action {
             Action::Postpone { delay, headers } => (headers.as_ref(), Some(*delay)),
             Action::Move { headers, .. } => (headers.as_ref(), None),

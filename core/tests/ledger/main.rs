@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use anyqueue::QueueMessageStatus::{Cancelled, Failed, Processed};
 use anyqueue::{
-    CancelOutcome, ErrorKind, Expired, Keep, MAX_RESULT_BYTES, ManualClock, MessageData, MessageId, Page,
-    PartitionOptions, Queue, QueueMessageStatus, SettleOutcome, Task, TaskCount, TaskFilter, TaskReport,
-    TaskState, header,
+    CancelOutcome, ErrorKind, Expired, Keep, MAX_PROGRESS_BYTES, MAX_RESULT_BYTES, ManualClock, MessageData,
+    MessageId, Page, PartitionOptions, Queue, QueueMessageStatus, SettleOutcome, Task, TaskCount, TaskFilter,
+    TaskReport, TaskState, header,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use futures_util::TryStreamExt;
@@ -82,7 +82,8 @@ async fn an_end_keeps_what_was_known_of_the_task() {
     time.advance(Duration::from_secs(3));
     let mut held = queue.pull("jobs").await.unwrap();
     time.advance(Duration::from_secs(2));
-    held[0].report(TaskReport::new().with_worker("w1").with_result("42")).unwrap();
+    let report = TaskReport::new().with_worker("w1").with_result("42");
+    held[0].report(report.with_progress("é".repeat(MAX_PROGRESS_BYTES))).unwrap();
     held[0].settle(Processed).await.unwrap();
 
     let task = queue.task("jobs", id).await.unwrap().unwrap();
@@ -92,6 +93,8 @@ async fn an_end_keeps_what_was_known_of_the_task() {
     assert_eq!((task.attempt, task.delivery_count), (3, Some(1)));
     assert_eq!((task.waited, task.ran), (Some(Duration::from_secs(3)), Some(Duration::from_secs(2))));
     assert_eq!(task.result.as_deref(), Some(&b"42"[..]));
+    let progress = "é".repeat(MAX_PROGRESS_BYTES / "é".len());
+    assert_eq!(task.progress.as_deref(), Some(progress.as_str()), "cut where a character ends");
     let off = task.pushed_at.unwrap().duration_since(pushed_at).unwrap_or_else(|error| error.duration());
     assert!(off < Duration::from_millis(2), "{off:?}");
     let kept = task.expires_at.unwrap().duration_since(task.ended_at.unwrap()).unwrap();

@@ -71,6 +71,8 @@ pub(crate) struct TaskInfo {
     /// Failed attempts.
     #[schema(value_type = Option<Object>)]
     pub(crate) errors: Option<Value>,
+    /// How far its last run had come, in the words of its handler, once it has ended.
+    pub(crate) progress: Option<String>,
     /// What its handler logged in the last run, once it has ended. Only for a single task, and with the right
     /// `payloads`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +111,7 @@ impl TaskInfo {
             waited_ms: task.waited.map(millis),
             ran_ms: task.ran.map(millis),
             reason: text(&task.reason),
+            progress: text(&task.progress),
             log: text(&task.log).filter(|_| access::sees_payloads()),
             errors: errors.map(|text| serde_json::from_str(text).unwrap_or_else(|_| json!(text))),
             result,

@@ -119,6 +119,7 @@ fn facts(task: &Task) -> Vec<(&'static str, String)> {
         ("Deliveries", task.delivery_count.map(|count| count.to_string())),
         ("Worker", text(&task.worker)),
         ("Reason", text(&task.reason)),
+        ("Progress", text(&task.progress)),
         ("Trace", text(&task.trace)),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

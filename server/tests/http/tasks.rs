@@ -61,12 +61,12 @@ async fn a_result_is_waited_for() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mail = bed.pull("mail").await;
     bed.settle(
-        json!({ "delivery": mail["delivery"], "status": "processed", "result": 42, "log": "read it" }),
+        json!({ "delivery": mail["delivery"], "status": "processed", "result": 42, "log": "read it", "progress": "3 of 3" }),
     )
     .await;
     let answer = waiting.await.unwrap();
     assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(42)));
-    assert_eq!(answer.json()["log"], "read it");
+    assert_eq!((&answer.json()["log"], &answer.json()["progress"]), (&json!("read it"), &json!("3 of 3")));
 }
 
 #[tokio::test]

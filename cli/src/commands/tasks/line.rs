@@ -46,6 +46,9 @@ pub(super) struct TaskLine {
     /// The failed attempts as the worker recorded them; text, if that is no JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Value>,
+    /// How far the handler said that it had come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<String>,
     /// The log that the handler wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
@@ -87,6 +90,7 @@ impl TaskLine {
             errors: task.errors.as_deref().map(|errors| {
                 serde_json::from_str(errors).unwrap_or_else(|_| Value::String(errors.to_owned()))
             }),
+            progress: text(&task.progress),
             log: text(&task.log),
             result_base64: bytes.filter(|_| result.is_none()).map(|bytes| BASE64.encode(bytes)),
             result,

@@ -75,6 +75,7 @@ fn facts(task: &Task) -> Table {
     fact("waited", task.waited.map(duration));
     fact("ran", task.ran.map(duration));
     fact("reason", text(&task.reason));
+    fact("progress", text(&task.progress));
     for (name, error) in errors(task) {
         fact(&name, Some(error));
     }
