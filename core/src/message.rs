@@ -30,6 +30,10 @@ pub mod header {
     /// On a dead letter: how many attempts had been made when it died, including the last one, as far as is
     /// known.
     pub const DEAD_ATTEMPTS: &str = "anyqueue-dead-attempts";
+    /// On a dead letter: who ran it last, if that was [reported](crate::TaskReport::worker).
+    pub const DEAD_WORKER: &str = "anyqueue-dead-worker";
+    /// On a dead letter: how long its last attempt ran, such as `1s 250ms`.
+    pub const DEAD_RAN: &str = "anyqueue-dead-ran";
     /// On a message that a redrive put back: when that run of the redrive began, RFC 3339 in UTC, with digits
     /// below the millisecond that tell runs apart. The message's expiry is no longer enforced.
     pub const REDRIVEN_AT: &str = "anyqueue-redriven-at";

@@ -10,23 +10,26 @@ use crate::summary::Outcome;
 use crate::work::Done;
 
 impl Shared {
-    /// Adds a report to the delivery before it is settled: what its end should say, or what failed and will
-    /// be retried.
+    /// Adds a report to the delivery before it is settled: what its end or its dead letter should say, or what
+    /// failed and will be retried.
     pub(crate) fn report(&self, done: &mut Done) {
+        let is_dead = matches!(done.decision.status, Some(QueueMessageStatus::Poisonous { .. }));
         let is_told = match done.decision.status {
-            Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled) => true,
+            Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled) => self.queue.keeps_ends(),
             Some(QueueMessageStatus::Failed | QueueMessageStatus::Postponed { .. }) => {
-                done.decision.outcome == Outcome::Retried
+                done.decision.outcome == Outcome::Retried && self.queue.keeps_ends()
             }
-            // If no header says it, nobody else knows which attempt was the last.
-            Some(QueueMessageStatus::Poisonous { .. }) => self.config.counting != Counting::Headers,
-            _ => false,
+            // The dead letter itself says who ran it, whether ends are kept or not.
+            _ => is_dead,
         };
-        if !is_told || !self.queue.keeps_ends() {
+        if !is_told {
             return;
         }
         let (report, delivery) = (&mut done.decision.report, &mut done.work.delivery);
-        report.attempt.get_or_insert_with(|| self.attempts(delivery));
+        // Of a dead letter the headers say it, unless no header counts attempts.
+        if !is_dead || self.config.counting != Counting::Headers {
+            report.attempt.get_or_insert_with(|| self.attempts(delivery));
+        }
         report.ran.get_or_insert(Duration::ZERO);
         report.worker = Some(self.config.name.clone());
         // The handler has already been told about a result that is too large.

@@ -31,6 +31,7 @@ async fn a_handler_that_panics_when_it_is_dropped_has_timed_out_all_the_same() {
     let runs = Arc::new(AtomicU32::new(0));
     let count = runs.clone();
     let worker = Worker::builder(queue.clone())
+        .name("w")
         .partition(Partition::new("p").timeout(SHORT).retry(Retry::never()))
         .drain(PATIENCE, SHORT)
         .handler("bomb", move |(): (), _| {
@@ -50,8 +51,11 @@ async fn a_handler_that_panics_when_it_is_dropped_has_timed_out_all_the_same() {
     let summary = worker.run_once().await.unwrap();
     assert_eq!((summary.dead, summary.processed, runs.load(SeqCst)), (1, 3, 1), "{summary:?}");
     let dead = queue.dead_letters("p").unwrap().list(Page::of(9)).await.unwrap();
-    let reason = dead.first().unwrap().reason.clone().unwrap();
+    let letter = dead.first().unwrap();
+    let reason = letter.reason.clone().unwrap();
     assert!(reason.contains("timed_out") && reason.contains("a panic in Drop"), "{reason}");
+    // Though no ends are kept.
+    assert!(letter.worker.as_deref() == Some("w") && letter.ran >= Some(SHORT), "{letter:?}");
 }
 
 /// What a message may have beside its headers and payload.

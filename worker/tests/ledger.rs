@@ -175,6 +175,9 @@ async fn a_dead_task_has_failed_and_so_has_one_that_panicked_or_took_too_long_at
         let task = found(&harness, letter.message.id()).await;
         assert_eq!((task.state, task.result), (TaskState::Failed, None));
         assert!(task.reason.as_deref().unwrap().contains(word), "{:?}", task.reason);
+        // The first two end at once, the last when its time is over.
+        let least = if word == "timed_out" { secs(20) } else { Duration::ZERO };
+        assert!(task.worker.as_deref() == Some("w") && task.ran >= Some(least), "{:?}", task.ran);
     }
 }
 

@@ -169,6 +169,11 @@ impl Show {
         fact("died", died.unwrap_or_else(|| "?".to_owned()));
         fact("tried", tried(&letter).map_or_else(|| "?".to_owned(), |count| count.to_string()));
         fact("deliveries", letter.deliveries.map_or_else(|| "?".to_owned(), |count| count.to_string()));
+        for (name, value) in [("worker", letter.worker.clone()), ("ran", letter.ran.map(duration))] {
+            if let Some(value) = value {
+                fact(name, value);
+            }
+        }
         for (name, value) in letter.message.headers() {
             fact(&format!("header {name}"), value.clone());
         }

@@ -90,10 +90,10 @@ async fn what_lives_is_dead_or_has_ended_is_listed_counted_and_found() {
         (["--state", "scheduled"], 2),
         (["--kind", "good"], 0),
         (["--error", "no luck with bad"], 1),
-        (["--worker", "w"], 0),
     ] {
         assert_eq!(ids_of(&listed(&bed, &filter).await), [&ids[place]], "{filter:?}");
     }
+    assert_eq!(ids_of(&listed(&bed, &["--worker", "w"]).await), [&ids[1], &ids[0]]);
     assert_eq!(listed(&bed, &["--since", "1h"]).await.len(), 2);
     assert_eq!(listed(&bed, &["--before", "1h"]).await.len(), 0);
     assert_eq!(listed(&bed, &["--limit", "1"]).await.len(), 1);
@@ -117,6 +117,7 @@ async fn a_task_is_shown_with_its_result_and_its_errors() {
     let dead = bed.ok(&["tasks", "show", "q", &ids[1], "--json"]).await.objects().remove(0);
     assert_eq!((&dead["state"], &dead["message"]["payload"]), (&json!("failed"), &json!("bad")));
     assert!(dead["reason"].as_str().unwrap().contains("no luck with bad"), "{dead}");
+    assert!(dead["worker"] == "w" && dead["ran_ms"].is_u64(), "{dead}");
     bed.run(&["tasks", "show", "q", &ids[1], "--raw"]).await.ended_with(4);
 }
 

@@ -142,13 +142,17 @@ fn task(partition: &PartitionId, fact: EndedTask, now: SystemTime) -> Option<Tas
     let (said, said_at) = (Said::of(&fact.end), fact.ended_at);
     let due_at = fact.end.due_in.and_then(|due_in| said_at.checked_add(due_in)).filter(|due| *due > now);
     let mut task = Task::ended(partition.clone(), fact);
-    (task.expires_at, task.waited, task.ran, task.log) = (None, None, None, None);
+    (task.expires_at, task.waited, task.log) = (None, None, None);
     match said {
         Said::Gone => return None,
-        Said::Dead => task.state = TaskState::Failed,
+        Said::Dead => {
+            task.state = TaskState::Failed;
+            // Of one that no handler had, nothing is known.
+            task.ran = task.ran.filter(|ran| !ran.is_zero());
+        }
         Said::Accepted | Said::Attempted => {
             task.state = if due_at.is_some() { TaskState::Scheduled } else { TaskState::Queued };
-            (task.due_at, task.ended_at) = (due_at, None);
+            (task.due_at, task.ended_at, task.ran) = (due_at, None, None);
         }
     }
     Some(task)

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::ledger::{EndState, TaskEnd, attempts, attempts_of_dead, text};
+use crate::ledger::{EndState, TaskEnd, attempts, attempts_of_dead, ran_of_dead, text};
 use crate::message::{MessageData, header};
 use crate::partition::PartitionId;
 use crate::storage::{Action, Settlement};
@@ -62,6 +62,8 @@ pub(super) fn pushed(partition: &PartitionId, message: &MessageData) -> TaskEnd 
         due_in: None,
         reason: text(headers, header::DEAD_REASON),
         attempt: attempts_of_dead(headers),
+        worker: text(headers, header::DEAD_WORKER),
+        ran: ran_of_dead(headers).unwrap_or_default(),
         ..accepted
     }
 }

@@ -36,7 +36,7 @@ pub struct TaskFilter {
     pub session_id: Option<Arc<str>>,
     /// The task id begins with this.
     pub task_id_prefix: Option<Arc<str>>,
-    /// The task was ended by this worker.
+    /// The task was ended by this worker. A task that has not ended does not match.
     pub worker: Option<Arc<str>>,
     /// The reason or the errors contain this text.
     pub error: Option<Arc<str>>,
@@ -128,7 +128,7 @@ impl TaskFilter {
             && self.before.is_none_or(|before| task.ended_at.is_some_and(|ended| ended < before))
             && same(&self.kind, &task.kind)
             && same(&self.session_id, &task.session_id)
-            && same(&self.worker, &task.worker)
+            && (self.worker.is_none() || (task.state.ended().is_some() && self.worker == task.worker))
             && self.task_id_prefix.as_deref().is_none_or(begins)
             && self.error.as_deref().is_none_or(has_text)
             && self.min_attempts.is_none_or(|least| task.attempt >= least)
@@ -142,7 +142,7 @@ impl TaskFilter {
 
     /// Whether dead letters can match.
     pub(crate) fn wants_dead(&self) -> bool {
-        self.worker.is_none() && self.wants(|state| *state == TaskState::Failed)
+        self.wants(|state| *state == TaskState::Failed)
     }
 
     /// What to ask the ledger for; `None` if nothing that has ended can match.

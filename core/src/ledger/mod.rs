@@ -28,4 +28,4 @@ pub use series::{
 };
 pub use storage::LedgerQueueStorage;
 pub use task::{Task, TaskCount, TaskState};
-pub(crate) use task::{attempts, attempts_of_dead, generation, text};
+pub(crate) use task::{attempts, attempts_of_dead, generation, ran_of_dead, text};

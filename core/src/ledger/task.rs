@@ -139,7 +139,7 @@ pub struct Task {
     /// The time from the push to the beginning of the last run, once the task has ended and is not a dead
     /// letter.
     pub waited: Option<Duration>,
-    /// How long the last run took, once the task has ended and is not a dead letter.
+    /// How long the last run took, once the task has ended; of a dead letter, as noted when it died.
     pub ran: Option<Duration>,
     /// Why it failed or was ended.
     pub reason: Option<Arc<str>>,
@@ -211,7 +211,7 @@ impl Task {
             task_id: message.task_id().map(Arc::from),
             session_id: message.session_id().map(Arc::from),
             trace: text(headers, header::TRACEPARENT),
-            worker: None,
+            worker: text(headers, header::DEAD_WORKER).filter(|_| is_dead),
             attempt: if is_dead { attempts_of_dead(headers) } else { attempts(headers) },
             delivery_count: if is_dead { number(headers, header::DEAD_DELIVERIES) } else { delivery_count },
             pushed_at: (!age.is_zero()).then(|| now.checked_sub(age)).flatten(),
@@ -222,7 +222,7 @@ impl Task {
                 .filter(|_| is_dead),
             expires_at: None,
             waited: None,
-            ran: None,
+            ran: ran_of_dead(headers).filter(|_| is_dead),
             reason: text(headers, header::DEAD_REASON).filter(|_| is_dead),
             errors: text(headers, header::TASK_ERRORS),
             log: None,
@@ -242,6 +242,11 @@ pub(crate) fn attempts(headers: &Headers) -> u32 {
 /// and did not die here may lack a note of that one.
 pub(crate) fn attempts_of_dead(headers: &Headers) -> u32 {
     number(headers, header::DEAD_ATTEMPTS).unwrap_or_else(|| attempts(headers))
+}
+
+/// How long the last attempt of a dead letter ran, if that was noted.
+pub(crate) fn ran_of_dead(headers: &Headers) -> Option<Duration> {
+    headers.get(header::DEAD_RAN).and_then(|ran| humantime::parse_duration(ran).ok())
 }
 
 /// How often a redrive put the message back.

@@ -6,18 +6,19 @@ use super::ending::{TaskReport, attempt};
 use super::guard;
 use super::shared::Shared;
 use crate::error::{Error, Operation, Result};
-use crate::message::{Headers, MessageData, RESERVED_HEADER_PREFIX, header};
+use crate::message::{Headers, MAX_KEY_BYTES, MessageData, RESERVED_HEADER_PREFIX, header};
 use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
 use crate::storage::Action;
 
 impl Shared {
-    /// Returns what a status asks of the storage for this message.
+    /// Returns what a status asks of the storage for this message, given how long it has been held.
     pub(super) fn action(
         &self,
         partition: &PartitionId,
         message: &MessageData,
         delivery_count: Option<u32>,
+        held: impl FnOnce() -> Duration,
         status: &QueueMessageStatus,
         report: Option<&TaskReport>,
     ) -> Result<Action> {
@@ -41,7 +42,12 @@ impl Shared {
                 Ok(Action::Postpone { delay: Duration::ZERO, headers: None })
             }
             QueueMessageStatus::Poisonous { reason } => {
-                let made = Made { deliveries: delivery_count, attempts: attempt(message, true, report) };
+                let made = Made {
+                    deliveries: delivery_count,
+                    attempts: attempt(message, true, report),
+                    worker: report.and_then(|report| report.worker.as_deref()),
+                    ran: Some(report.and_then(|report| report.ran).unwrap_or_else(held)),
+                };
                 Ok(dead_letter(partition, message, made, reason, self.caller.clock.wall()))
             }
         }
@@ -103,45 +109,81 @@ impl Shared {
 
 /// The deliveries and attempts of a message until it died.
 #[derive(Clone, Copy)]
-pub(super) struct Made {
+pub(super) struct Made<'a> {
     /// `None` if they are not counted.
     pub(super) deliveries: Option<u32>,
     pub(super) attempts: u32,
+    /// Who made the last attempt, if known.
+    pub(super) worker: Option<&'a str>,
+    /// How long that attempt ran; `None` if no handler had the message.
+    pub(super) ran: Option<Duration>,
 }
 
-/// The move into the dead letters, with reason, counts and time in the headers.
+/// The move into the dead letters, with reason, counts and times in the headers.
 pub(super) fn dead_letter(
     partition: &PartitionId,
     message: &MessageData,
-    made: Made,
+    made: Made<'_>,
     reason: &str,
     now: SystemTime,
 ) -> Action {
     let mut headers = message.headers().clone();
     headers.remove(header::RELEASED);
-    headers.insert(header::DEAD_REASON.to_owned(), cut(reason).to_owned());
+    headers.insert(header::DEAD_REASON.to_owned(), cut(reason, MAX_REASON_BYTES).to_owned());
     headers.insert(header::DEAD_AT.to_owned(), humantime::format_rfc3339_millis(now).to_string());
     headers.insert(header::DEAD_ATTEMPTS.to_owned(), made.attempts.to_string());
     if let Some(count) = made.deliveries {
         headers.insert(header::DEAD_DELIVERIES.to_owned(), count.to_string());
     }
+    if let Some(worker) = made.worker {
+        headers.insert(header::DEAD_WORKER.to_owned(), cut(worker, MAX_KEY_BYTES).to_owned());
+    }
+    if let Some(ran) = made.ran {
+        headers.insert(header::DEAD_RAN.to_owned(), time_text(ran));
+    }
     Action::Move { to: partition.dead_letters(), headers: Some(headers) }
 }
 
-/// Cuts the reason to [`MAX_REASON_BYTES`], at a character boundary.
-fn cut(reason: &str) -> &str {
-    reason.get(..reason.floor_char_boundary(MAX_REASON_BYTES)).unwrap_or(reason)
+/// Cuts a text to this many bytes, at a character boundary.
+fn cut(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+}
+
+/// A time as text that people can read too, in whole microseconds.
+fn time_text(time: Duration) -> String {
+    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_micros(micros)).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::DEATH_BYTES;
 
     #[test]
-    fn a_long_reason_is_cut_between_characters() {
-        assert_eq!(cut("short"), "short");
-        let long = "ä".repeat(MAX_REASON_BYTES);
-        assert_eq!(cut(&long).len(), MAX_REASON_BYTES);
-        assert_eq!(cut(&format!("x{long}")).len(), MAX_REASON_BYTES - 1);
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(cut("short", 5), "short");
+        let long = "ä".repeat(8);
+        assert_eq!(cut(&long, 8).len(), 8);
+        assert_eq!(cut(&format!("x{long}"), 8).len(), 7);
+    }
+
+    #[test]
+    fn what_is_noted_on_a_dead_letter_fits_into_the_room_that_is_kept_for_it() {
+        let (message, long) = (MessageData::new("x"), "ä".repeat(MAX_REASON_BYTES));
+        let made = Made {
+            deliveries: Some(u32::MAX),
+            attempts: u32::MAX,
+            worker: Some(&long),
+            ran: Some(Duration::MAX),
+        };
+        let partition = PartitionId::new("p").unwrap();
+        let action = dead_letter(&partition, &message, made, &long, SystemTime::UNIX_EPOCH);
+        let Action::Move { headers: Some(headers), .. } = action else { panic!("it is no move") };
+        // Each of the two texts of a header has a length before it, in up to three bytes.
+        let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
+        assert!(headers.len() == 6 && bytes as u64 <= DEATH_BYTES, "{bytes}: {headers:?}");
+        let ran = headers.get(header::DEAD_RAN).and_then(|ran| humantime::parse_duration(ran).ok());
+        assert_eq!(ran, Some(Duration::from_micros(u64::MAX)));
     }
 }

@@ -9,6 +9,7 @@ use super::handle::Queue;
 use super::trickle::Trickle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::{MAX_PAGE, Page};
+use crate::ledger::ran_of_dead;
 use crate::message::{MessageData, MessageId, header};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
@@ -40,6 +41,11 @@ pub struct DeadLetter {
     /// `task-attempts`. A delivery that was merely settled as `Failed` is counted only in
     /// [`deliveries`](Self::deliveries).
     pub attempts: Option<u32>,
+    /// Who ran it last, if that was [reported](crate::TaskReport::worker). A worker does.
+    pub worker: Option<String>,
+    /// How long its last attempt ran; without a report, how long it was held. `None` if no handler had it when
+    /// it died.
+    pub ran: Option<Duration>,
 }
 
 impl From<MessageData> for DeadLetter {
@@ -50,6 +56,8 @@ impl From<MessageData> for DeadLetter {
             died_at: text(header::DEAD_AT).and_then(|at| humantime::parse_rfc3339(at).ok()),
             deliveries: text(header::DEAD_DELIVERIES).and_then(|count| count.parse().ok()),
             attempts: text(header::DEAD_ATTEMPTS).and_then(|count| count.parse().ok()),
+            worker: text(header::DEAD_WORKER).cloned(),
+            ran: ran_of_dead(message.headers()),
             message,
         }
     }

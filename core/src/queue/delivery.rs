@@ -276,15 +276,21 @@ impl Delivery {
     }
 
     /// Sets what the ledger records about this run if the task ends with it; replaces an earlier report.
-    /// Without a [ledger](crate::QueueBuilder::ledger) the report is checked and discarded.
+    /// If the message becomes a dead letter, its headers say who ran it and for how long, as reported here,
+    /// also without a [ledger](crate::QueueBuilder::ledger); everything else is then checked and discarded.
     ///
     /// # Errors
     /// [`TooLarge`](ErrorKind::TooLarge) for a result beyond [`MAX_RESULT_BYTES`](crate::MAX_RESULT_BYTES);
     /// the delivery is still held.
     pub fn report(&mut self, report: TaskReport) -> Result<()> {
         report.check().map_err(|error| error.with_backend(self.shared.name()))?;
-        self.report = self.shared.options.ledger.is_some().then(|| Box::new(report));
+        self.report = Some(Box::new(report));
         Ok(())
+    }
+
+    /// How long ago it was received.
+    fn held_for(&self) -> Duration {
+        self.shared.caller.clock.now().saturating_duration_since(self.receipt.received)
     }
 
     /// What the ledger keeps if the delivery is settled with this status.
@@ -300,7 +306,7 @@ impl Delivery {
             message: &self.message,
             delivery_count: self.receipt.delivery_count,
             waited: self.receipt.age,
-            ran: self.shared.caller.clock.now().saturating_duration_since(self.receipt.received),
+            ran: self.held_for(),
             was_handled: true,
             successors,
         };
@@ -337,6 +343,7 @@ impl Delivery {
             &lease.partition,
             &self.message,
             self.receipt.delivery_count,
+            || self.held_for(),
             &wanted.status,
             self.report.as_deref(),
         )?;

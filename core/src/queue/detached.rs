@@ -252,13 +252,15 @@ impl Queue {
         let _active = shared.enter(Operation::Settle)?;
         report.check().map_err(|error| shared.stamp(error, Operation::Settle))?;
         let DetachedDelivery { lease, message, delivery_count, .. } = delivery;
-        let action = shared.action(&lease.partition, message, *delivery_count, &status, Some(&report))?;
+        let held = || shared.held_for(delivery);
+        let action =
+            shared.action(&lease.partition, message, *delivery_count, held, &status, Some(&report))?;
         let ending = Ending {
             partition: &lease.partition,
             message,
             delivery_count: *delivery_count,
             waited: delivery.age,
-            ran: shared.held_for(delivery),
+            ran: held(),
             was_handled: true,
             successors: 0,
         };

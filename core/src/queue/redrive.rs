@@ -18,8 +18,14 @@ use crate::status::QueueMessageStatus;
 use crate::storage::{Action, SettleOutcome, Settlement};
 
 /// Headers that were set when the message died; they are removed when it is put back.
-const ABOUT_ITS_DEATH: [&str; 4] =
-    [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES, header::DEAD_ATTEMPTS];
+const ABOUT_ITS_DEATH: [&str; 6] = [
+    header::DEAD_REASON,
+    header::DEAD_AT,
+    header::DEAD_DELIVERIES,
+    header::DEAD_ATTEMPTS,
+    header::DEAD_WORKER,
+    header::DEAD_RAN,
+];
 
 /// How many dead letters a redrive holds at most until it ends: those that its filter refused, or that died
 /// again meanwhile, so that they are not offered to it again. Further ones are postponed for

@@ -103,8 +103,12 @@ impl Shared {
 
     fn dead(&self, partition: &PartitionId, delivery: &RawDelivery, reason: &str) -> Action {
         let now = self.caller.clock.wall();
-        let made =
-            Made { deliveries: delivery.delivery_count, attempts: attempt(&delivery.message, false, None) };
+        let made = Made {
+            deliveries: delivery.delivery_count,
+            attempts: attempt(&delivery.message, false, None),
+            worker: None,
+            ran: None,
+        };
         dead_letter(partition, &delivery.message, made, reason, now)
     }
 }

@@ -135,14 +135,15 @@ impl DeliveryTwin {
     ) -> Result<SettleRequest> {
         let (shared, lease) = (&self.shared, self.held.lease.clone());
         let count = self.receipt.delivery_count;
-        let action = shared.action(&lease.partition, &self.message, count, status, Some(report))?;
+        let held = || shared.caller.clock.now().saturating_duration_since(self.receipt.received);
+        let action = shared.action(&lease.partition, &self.message, count, held, status, Some(report))?;
         let (then, successor_bytes) = shared.successors(successors)?;
         let ending = Ending {
             partition: &lease.partition,
             message: &self.message,
             delivery_count: count,
             waited: self.receipt.age,
-            ran: shared.caller.clock.now().saturating_duration_since(self.receipt.received),
+            ran: held(),
             was_handled: true,
             successors: then.len(),
         };

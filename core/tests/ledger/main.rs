@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 
+mod dead;
 mod delete;
 mod keep;
 

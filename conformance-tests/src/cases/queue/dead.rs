@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::{
     DeadLetter, Delivery, MAX_REASON_BYTES, MessageId, Page, PartitionId, Queue,
-    QueueMessageStatus as Status, header,
+    QueueMessageStatus as Status, TaskReport, header,
 };
 
 use crate::case::Case;
@@ -71,7 +71,7 @@ async fn list(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult<Vec<Dea
 }
 
 /// A dead letter keeps its bytes and headers, and says why, when, and after how many deliveries and attempts
-/// it died.
+/// it died, and who ran it for how long.
 async fn poisonous(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let task = c.message().with_header("Mine", " kept ").with_task_id("t").with_session_id("s");
@@ -81,6 +81,8 @@ async fn poisonous(c: &Context) -> CaseResult {
     c.settle(&mut handler, Status::Failed).await?;
     let mut handler = c.hold_one(&queue, &p).await?;
     let (before, count) = (SystemTime::now(), handler.delivery_count());
+    let report = TaskReport::new().with_worker("host ü").with_ran(Duration::from_micros(1_500_001));
+    c.ok(Clause::DeadLetters, "a report", handler.report(report))?;
     c.settle(&mut handler, Status::poisonous("bad ü input")).await?;
     let letters = list(c, &queue, &p).await?;
     c.equal(Clause::DeadLetters, &[id], "the number of dead letters", &1, &letters.len())?;
@@ -88,6 +90,9 @@ async fn poisonous(c: &Context) -> CaseResult {
     c.equal(Clause::DeadLetters, &[id], "the reason", &Some("bad ü input"), &letter.reason.as_deref())?;
     c.equal(Clause::DeadLetters, &[id], "the deliveries", &count, &letter.deliveries)?;
     c.equal(Clause::DeadLetters, &[id], "the attempts", &Some(1), &letter.attempts)?;
+    let ran = (letter.worker.as_deref(), letter.ran);
+    let expected = (Some("host ü"), Some(Duration::from_micros(1_500_001)));
+    c.equal(Clause::DeadLetters, &[id], "who ran it, and for how long", &expected, &ran)?;
     let grain = Duration::from_secs(1);
     let ok = letter.died_at.is_some_and(|at| at + grain >= before && at <= SystemTime::now() + grain);
     c.check(Clause::DeadLetters, &[id], ok, "the time of death", format!("{:?}", letter.died_at))?;
