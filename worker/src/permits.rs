@@ -23,7 +23,7 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     fn room(&self, partition: &PartitionId, wanted: usize) -> Option<usize>;
 
     /// Returns whether settlements may bring the next tasks of a partition, in one call: whether a permit
-    /// that a task gives back can be expected to be there for the task that its settlement brings. That one
+    /// that a task releases can be expected to be there for the task that its settlement brings. That one
     /// takes a permit before it starts, as every task does. If there is none by then, it waits for a tenth of
     /// a second at most, and is released, uncounted. The default: only if there is no limit.
     fn passes_on(&self, partition: &PartitionId) -> bool {
@@ -158,10 +158,10 @@ impl Permit {
     }
 
     /// Gives back permits of one worker, those of one partition together.
-    pub(crate) fn give_back(all: impl Iterator<Item = Self>) {
+    pub(crate) fn release_all(all: impl Iterator<Item = Self>) {
         let mut joined: Vec<Self> = Vec::new();
         for mut permit in all {
-            // The others are given back by being dropped.
+            // The others are released by being dropped.
             if let Some(first) = joined.iter_mut().find(|first| first.is_like(&permit)) {
                 first.count += std::mem::take(&mut permit.count);
             } else {

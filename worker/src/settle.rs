@@ -59,7 +59,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
     let results: Vec<_> = done.iter().map(result).collect();
     // Together, and before the slots become free: whoever gets those needs the permits.
     let ended = done.iter_mut().zip(&results).filter(|(_, result)| !matches!(result, Some(Err(_))));
-    Permit::give_back(ended.filter_map(|(done, _)| done.work.permit.take_held()));
+    Permit::release_all(ended.filter_map(|(done, _)| done.work.permit.take_held()));
     for (done, result) in done.into_iter().zip(results) {
         if let Some(Ok(_)) = result {
             shared.note(done.work.permit.partition, Failing::settled);

@@ -160,7 +160,7 @@ async fn a_time_out_that_the_handler_calls_permanent_is_not_retried() {
     let harness = harness(
         exact(),
         |worker| worker.retry_timeouts(true).timeout(secs(10)),
-        |task| async move { Err(TaskError::permanent(task.cancelled().await)) },
+        |task| async move { Err(TaskError::permanent(task.cancelled().await.to_string())) },
     );
     harness.push("p", "k", &1).await.unwrap();
     let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(11)));

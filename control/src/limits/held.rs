@@ -78,7 +78,7 @@ impl Held {
         of_cap.min(of_rate.saturating_sub(unstarted))
     }
 
-    /// Whether a permit that is given back can be expected to be there for the next task, if `in_use` are in
+    /// Whether a permit that is released can be expected to be there for the next task, if `in_use` are in
     /// use. A rate grants starts only to tasks that are there already, so never with a rate.
     pub(super) fn passes_on(&self, in_use: usize, now: Instant) -> bool {
         self.rate.is_none() && self.cap.as_ref().is_some_and(|block| block.passes_on(in_use, now))
@@ -134,7 +134,7 @@ impl Block {
         if now < self.starts_until { self.size.min(self.most).saturating_sub(in_use) } else { 0 }
     }
 
-    /// While others want permits, those above `most` are theirs once they are given back.
+    /// While others want permits, those above `most` are theirs once they are released.
     fn passes_on(&self, in_use: usize, now: Instant) -> bool {
         now < self.starts_until && in_use <= self.size.min(self.most)
     }

@@ -62,7 +62,7 @@ impl Stock {
         (least, is_short)
     }
 
-    /// Whether a permit that is given back can be expected to be there for the next task.
+    /// Whether a permit that is released can be expected to be there for the next task.
     pub(super) fn passes_on(&mut self, partition: &PartitionId, now: Instant) -> bool {
         let in_use = self.in_use(partition).0;
         self.is_open(partition) && self.of(partition).all(|held| held.passes_on(in_use, now))

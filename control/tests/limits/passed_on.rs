@@ -1,4 +1,4 @@
-//! When a permit that is given back passes to the task that the settlement brings.
+//! When a permit that is released passes to the task that the settlement brings.
 
 use anyqueue::PartitionId;
 use anyqueue_control::limits::{Limit, PermitOptions};
@@ -24,7 +24,7 @@ async fn permits_pass_on_without_a_limit_and_with_a_cap_that_has_room_or_is_just
     bed.limits.put("narrower", &cap(4)).await.unwrap();
     bed.pass(secs(6)).await;
     assert!(!a.permits.passes_on(&mail()), "more are in use than one of the caps allows");
-    a.give_back(1);
+    a.release(1);
     assert!(a.permits.passes_on(&mail()));
 }
 

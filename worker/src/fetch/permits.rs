@@ -30,7 +30,7 @@ impl Fetch {
         let config = self.shared.partitions.get(index);
         let (Some(config), Some(permits)) = (config, &self.shared.config.permits) else { return true };
         let Some(partition) = self.partitions.get(index) else { return false };
-        // A message comes before the settlement that brought it gives back a permit. More of them than there
+        // A message comes before the settlement that brought it releases a permit. More of them than there
         // are settlements under way wait for permits that somebody else has got.
         let waits = partition.without_permit() > self.shared.pool.settling() && self.is_limited(index);
         !waits && permits.passes_on(&config.id)

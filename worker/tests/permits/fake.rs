@@ -105,7 +105,7 @@ impl Permits for Fake {
         Some(state.revoked.clone())
     }
 
-    fn give_back(&self, _: &PartitionId, permits: usize, started: bool) {
+    fn release(&self, _: &PartitionId, permits: usize, started: bool) {
         self.change(|state| {
             state.in_use -= permits;
             state.started -= if started { permits } else { 0 };

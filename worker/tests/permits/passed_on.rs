@@ -1,4 +1,4 @@
-//! Where permits pass on, a settlement brings the next task, which takes the permit that was given back.
+//! Where permits pass on, a settlement brings the next task, which takes the permit that was released.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
