@@ -1,11 +1,15 @@
 //! What it costs: requests are what the service bills.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
 use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage};
-use anyqueue::{Delivery, MessageData, Queue};
+use anyqueue::{
+    Beside, Delivery, Keep, MessageData, PartitionOptions, Queue, QueueBuilder, TaskFilter, TaskState,
+};
+use anyqueue_memory::MemoryQueue;
 
 use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, take};
 
@@ -97,6 +101,43 @@ async fn full_batches_take_one_request_for_ten() {
     assert_eq!(held.len(), 100);
     assert!(crate::common::settled(&settle(&queue, &held, &anyqueue::adapter::Action::Remove).await));
     assert_eq!(bed.wire.all().len(), before + 30);
+}
+
+/// Builds a queue whose heartbeat sends nothing in the time of a test.
+fn quiet(builder: QueueBuilder) -> Queue {
+    builder.defaults(PartitionOptions::default().with_lease(Duration::from_hours(1))).build().unwrap()
+}
+
+/// How many requests of each action a hundred messages take, from their push to their end.
+async fn requests_for_a_hundred(bed: &Bed, queue: &Queue) -> BTreeMap<String, usize> {
+    // After it the queue is there, and empty.
+    queue.push("p", MessageData::new("first")).await.unwrap();
+    hold_all(queue, 1).await[0].settle(Processed).await.unwrap();
+    let before = bed.wire.all().len();
+    assert!(queue.push_many("p", messages(100)).await.unwrap().iter().all(Result::is_ok));
+    let mut held = hold_all(queue, 100).await;
+    let ended = queue.settle_many(held.iter_mut().map(|held| (held, Processed))).await;
+    assert!(crate::common::settled(&ended));
+    let mut requests = BTreeMap::new();
+    for seen in &bed.wire.all()[before..] {
+        *requests.entry(seen.action.clone()).or_default() += 1;
+    }
+    requests
+}
+
+#[tokio::test]
+async fn a_ledger_beside_the_queue_costs_no_request() {
+    let (Some(bare_bed), Some(bed)) = (Bed::find().await, Bed::find().await) else { return };
+    let bare = quiet(Queue::builder(bare_bed.open().await));
+    let beside = Beside::new(bed.open().await, MemoryQueue::new()).unwrap();
+    let queue = quiet(Queue::builder(beside).ledger(Keep::default()));
+    let expected = requests_for_a_hundred(&bare_bed, &bare).await;
+    let full = ["DeleteMessageBatch", RECEIVE, "SendMessageBatch"].map(|action| (action.to_owned(), 10));
+    assert_eq!(expected, BTreeMap::from(full), "ten in each request, and no other requests");
+    assert_eq!(requests_for_a_hundred(&bed, &queue).await, expected);
+    let succeeded = TaskFilter::new().in_state(TaskState::Succeeded);
+    let kept = queue.count_tasks("p", &succeeded, 1000).await.unwrap();
+    assert_eq!((kept.value, kept.exact), (101, true), "it has kept each end");
 }
 
 #[tokio::test]
