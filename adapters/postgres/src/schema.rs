@@ -69,6 +69,13 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("members due", &[include_str!("../migrations/0007_members_due/1_advance.sql")]),
+    (
+        "at once",
+        &[
+            include_str!("../migrations/0008_at_once/1_pull.sql"),
+            include_str!("../migrations/0008_at_once/2_push.sql"),
+        ],
+    ),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

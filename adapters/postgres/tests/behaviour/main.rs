@@ -26,6 +26,7 @@ mod ledger_counted;
 mod ledger_merge;
 mod ledger_purge;
 mod locks;
+mod looks;
 mod model;
 mod moves;
 mod older_release;
