@@ -179,7 +179,9 @@ impl<'a> Timeline<'a> {
             Fate::Lapsed => {
                 let over = hold.over_by.saturating_add(self.rules.slack);
                 let joined = Span { from: hold.sure_until, to: over };
-                (QueuePosition::Returned, hold.place, joined, (joined, over), hold.span.to)
+                // A lease can be over before the pull returns: then somebody may have taken it in between.
+                let after = hold.span.to.min(hold.sure_until);
+                (QueuePosition::Returned, hold.place, joined, (joined, over), after)
             }
             Fate::Settled(Act::Remove, _) | Fate::Unknown => return None,
         };
