@@ -129,20 +129,18 @@ mod tests {
         }
     }
 
-    fn byte() -> Result<Bytes, Infallible> {
-        Ok(Bytes::from_static(b"x"))
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_body_is_late_whether_nothing_comes_or_something_is_there_each_time() {
         let nothing = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
         assert_eq!(late_after(nothing).await.as_secs(), 1);
         // The first byte is waited for, and from then on one is there whenever it is asked for.
+        let byte = Ok::<_, Infallible>(Bytes::from_static(b"x"));
+        let first = byte.clone();
         let waited_for = stream::once(async {
             sleep(PATIENCE / 2).await;
-            byte()
+            first
         });
-        let trickling = Body::from_stream(waited_for.chain(stream::repeat_with(byte)));
+        let trickling = Body::from_stream(waited_for.chain(stream::repeat(byte)));
         assert_eq!(late_after(trickling).await.as_secs(), 1);
     }
 

@@ -173,14 +173,14 @@ async fn look_until<T>(
     mut look: impl AsyncFnMut() -> Option<T>,
     pause: impl Fn(Duration) -> Duration,
 ) -> T {
-    let begin = Instant::now();
+    let since = Instant::now();
     loop {
-        let began = Instant::now();
+        let looked = Instant::now();
         if let Some(found) = look().await {
             return found;
         }
-        assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
-        tokio::time::sleep(pause(began.elapsed())).await;
+        assert!(since.elapsed() < PATIENCE, "in vain: {what}");
+        tokio::time::sleep(pause(looked.elapsed())).await;
     }
 }
 

@@ -174,10 +174,10 @@ async fn what_is_pulled_between_the_look_and_the_deletion_stays() {
     let id = push(&worker, MessageData::new("x")).await;
     push(&worker, MessageData::new("y")).await;
     let held = Arc::new(Mutex::new(Vec::new()));
-    let (puller, pulled) = (worker.clone(), Arc::clone(&held));
+    let (puller, taken) = (worker.clone(), Arc::clone(&held));
     let queue = Between::queue(memory, async move {
         let deliveries = puller.pull("jobs").await.unwrap();
-        *pulled.lock().unwrap() = deliveries;
+        *taken.lock().unwrap() = deliveries;
     });
     assert_eq!(delete(&queue, &TaskFilter::new()).await, [1, 0, 0, 1]);
     let mut held = std::mem::take(&mut *held.lock().unwrap());

@@ -149,7 +149,9 @@ fn a_body_that_was_right_and_was_changed_is_the_fault_of_its_sender_alone() {
     runner
         .run(&(select(requests), vec(change(), 1..=4)), |(request, changes)| {
             let mut body = request.body.clone().into_bytes();
-            changes.iter().for_each(|change| change.apply(&mut body));
+            for change in &changes {
+                change.apply(&mut body);
+            }
             let kind = [("content-type", request.kind)];
             let answer = runtime.block_on(bed.client.send("POST", request.path, &kind, &body));
             let statuses = statuses(&answer);

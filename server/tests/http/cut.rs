@@ -75,9 +75,9 @@ async fn answer(stream: &mut TcpStream) -> Value {
 async fn what_went_into_a_black_hole_comes_to_the_same_worker_on_another_connection() {
     let bed = Bed::new().await;
     let relay = Proxy::start(bed.client.0).unwrap();
-    let poll = r#"{"partitions":["mail"],"worker":"w","wait_ms":30000,"lease_ms":600000}"#;
-    let mut silent = begin_pull(relay.addr(), poll).await;
-    let all = pull_request(relay.addr(), poll).len() as u64;
+    let body = r#"{"partitions":["mail"],"worker":"w","wait_ms":30000,"lease_ms":600000}"#;
+    let mut silent = begin_pull(relay.addr(), body).await;
+    let all = pull_request(relay.addr(), body).len() as u64;
     let passed = relay.traffic_when(|traffic| traffic.to_server_bytes >= all);
     timeout(DEADLINE, passed).await.expect("the service has the request");
     // From now on nothing comes through, and neither side is told.
