@@ -18,11 +18,12 @@ use tokio_rustls::rustls::ServerConnection;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::first_bytes::FirstBytes;
 use crate::peer::{Peer, Routed};
 use crate::stall::Stall;
 use crate::tls::Tls;
 
-/// How long the headers of a request may take, and the TLS handshake before them.
+/// How long the headers of a request may take, and before them the TLS handshake, and the first bytes.
 const HEADER_DEADLINE: Duration = Duration::from_secs(10);
 /// The interval of pings to clients of HTTP/2; a client that does not answer one is disconnected.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -117,6 +118,7 @@ impl Talk {
         end: &CancellationToken,
     ) {
         let service = TowerToHyperService::new(Routed { router: self.router.clone(), peer, certificate });
+        let stream = FirstBytes::new(stream, HEADER_DEADLINE.min(self.patience));
         let mut connection = pin!(self.protocol.serve_connection(TokioIo::new(stream), service).into_owned());
         let ended = tokio::select! {
             biased;
@@ -272,6 +274,22 @@ mod tests {
         assert!(is_after(begun.elapsed(), BELIEVED + LAST_REQUESTS / 2), "{:?}", begun.elapsed());
         never.read_to_string(&mut answer).await.unwrap();
         assert!(is_after(begun.elapsed(), BELIEVED + LAST_REQUESTS), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_or_only_how_it_would_begin_is_cut_and_who_is_slow_to_ask_is_served() {
+        for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r", "GET / HTTP/1.1\r\n"] {
+            let (mut client, begun) = (client(None), Instant::now());
+            for byte in said.as_bytes() {
+                client.write_all(&[*byte]).await.unwrap();
+                sleep(HEADER_DEADLINE / 100).await;
+            }
+            client.read_to_end(&mut Vec::new()).await.unwrap();
+            assert!(is_after(begun.elapsed(), HEADER_DEADLINE), "{said:?}: {:?}", begun.elapsed());
+        }
+        let mut client = client(None);
+        sleep(HEADER_DEADLINE / 2).await;
+        assert!(answered(&mut client, 3 * HEADER_DEADLINE).await >= 3 * HEADER_DEADLINE);
     }
 
     async fn write_frame(client: &mut DuplexStream, kind: u8, flags: u8, payload: &[u8]) {

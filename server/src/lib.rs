@@ -36,6 +36,7 @@ mod error;
 mod etag;
 mod fate;
 mod filter;
+mod first_bytes;
 mod followed;
 mod guard;
 mod handed;
