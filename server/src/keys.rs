@@ -143,7 +143,11 @@ impl Keys {
     /// Whether a caller that was let in still would be: the token may have been deleted or have expired, or
     /// the certificate may no longer stand for it.
     pub(crate) async fn still(&self, access: &Arc<Access>) -> Answer<bool> {
-        let Who::Token(token) = &access.who else { return Ok(true) };
+        let token = match &access.who {
+            Who::Token(token) => token,
+            Who::Anybody => return Ok(self.is_open()),
+            Who::Fixed => return Ok(true),
+        };
         if let Some(certificate) = &access.certificate {
             let now = self.of_certificate(certificate).await?;
             return Ok(now.is_some_and(|now| now.who == access.who));
