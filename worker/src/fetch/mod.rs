@@ -34,8 +34,8 @@ impl Fetch {
             }
             self.take_up_slots(now);
             self.hold_refills(now);
-            self.start_ready();
-            let suspended = self.suspended();
+            self.start_ready(&self.suspended());
+            let suspended = self.suspended(); // what has started may have been the last
             self.open_refills(&suspended);
             self.release_overdue(now, &suspended);
             self.start_pulls(now, &suspended);

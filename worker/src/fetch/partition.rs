@@ -190,16 +190,18 @@ impl PartitionState {
         self.take_up(batches, permit, routes);
     }
 
-    fn take_up(&mut self, brought: Vec<Ready>, permit: Option<Permit>, routes: &Routes) {
+    fn take_up(&mut self, mut brought: Vec<Ready>, permit: Option<Permit>, routes: &Routes) {
         if routes.are_weighted() && !brought.is_empty() {
             let slots: usize = brought.iter().map(|ready| ready.slots).sum();
             self.slots_each = slots.div_ceil(brought.len());
         }
-        self.ready.extend(brought);
         // Permits that are left over go back.
         if let Some(mut permit) = permit {
-            self.hand_out(&mut permit);
+            for ready in &mut brought {
+                ready.permit = permit.split(ready.len());
+            }
         }
+        self.ready.extend(brought);
         self.count(routes);
     }
 

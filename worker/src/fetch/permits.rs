@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use super::partition::{PartitionState, Ready};
-use super::state::Fetch;
+use super::partition::{PartitionState, Ready, waits_for_kind};
+use super::state::{Fetch, SATURATED};
+use crate::handler::Routes;
 use crate::permits::Permit;
 
 /// Waits until there may be more permits; forever if none are needed.
@@ -31,9 +32,10 @@ impl Fetch {
         let (Some(config), Some(permits)) = (config, &self.shared.config.permits) else { return true };
         let Some(partition) = self.partitions.get(index) else { return false };
         // A message comes before the settlement that brought it releases a permit. More of them than there
-        // are settlements under way wait for permits that somebody else has got.
-        let waits = partition.without_permit() > self.shared.pool.settling() && self.is_limited(index);
-        !waits && permits.passes_on(&config.id)
+        // are settlements under way wait for permits that somebody else has got. They must not wait for long.
+        let lacking = partition.without_permit(&self.shared.routes);
+        let waits = lacking > self.shared.pool.settling() || self.hold(index) > SATURATED;
+        !(waits && self.is_limited(index)) && permits.passes_on(&config.id)
     }
 
     fn permits_for(&self, index: usize, wanted: usize) -> Option<usize> {
@@ -50,10 +52,11 @@ impl Fetch {
 
     /// Takes permits for the messages that settlements have brought, all at once.
     pub(super) fn supply(&mut self, index: usize) {
-        let lacking = self.partitions.get(index).map_or(0, PartitionState::without_permit);
+        let routes = &self.shared.routes;
+        let lacking = self.partitions.get(index).map_or(0, |partition| partition.without_permit(routes));
         let taken = if lacking > 0 { self.take_permits(index, lacking) } else { Ok(None) };
         if let (Ok(Some(mut permit)), Some(partition)) = (taken, self.partitions.get_mut(index)) {
-            partition.hand_out(&mut permit);
+            partition.hand_out(&mut permit, &self.shared.routes);
         }
     }
 
@@ -69,7 +72,7 @@ impl Fetch {
         if self.is_limited(index) {
             // In this order: a message that a settlement brings is there before its permit is free.
             self.hold_refills(now);
-            self.partitions.get_mut(index).ok_or(())?.hand_out(&mut permit);
+            self.partitions.get_mut(index).ok_or(())?.hand_out(&mut permit, &self.shared.routes);
         }
         if permit.count() > 0 { Ok(Some(permit)) } else { Err(()) }
     }
@@ -101,16 +104,21 @@ impl Fetch {
 }
 
 impl PartitionState {
-    /// How many messages have no permit yet, because settlements brought them.
-    pub(super) fn without_permit(&self) -> usize {
-        self.ready.iter().filter(|ready| ready.permit.is_none()).map(Ready::len).sum()
+    /// How many messages have no permit yet, because settlements brought them. Those of full kinds, which
+    /// hold up nobody, take theirs when their kinds have room.
+    pub(super) fn without_permit(&self, routes: &Routes) -> usize {
+        self.ready.iter().filter(|ready| lacks_permit(ready, routes)).map(Ready::len).sum()
     }
 
     /// Hands permits to the messages that have none, in order: one without a permit would hold up those
     /// behind it that have theirs.
-    pub(super) fn hand_out(&mut self, permit: &mut Permit) {
-        for ready in self.ready.iter_mut().filter(|ready| ready.permit.is_none()) {
+    pub(super) fn hand_out(&mut self, permit: &mut Permit, routes: &Routes) {
+        for ready in self.ready.iter_mut().filter(|ready| lacks_permit(ready, routes)) {
             ready.permit = permit.split(ready.len());
         }
     }
+}
+
+fn lacks_permit(ready: &Ready, routes: &Routes) -> bool {
+    ready.permit.is_none() && !waits_for_kind(ready, routes)
 }

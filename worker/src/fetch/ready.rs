@@ -20,11 +20,12 @@ use crate::work::{Verdict, Work};
 const KIND_FULL: Duration = Duration::from_secs(1);
 
 impl Fetch {
-    /// Starts held messages while there are free slots.
-    pub(super) fn start_ready(&mut self) {
+    /// Starts held messages while there are free slots, except in partitions that are suspended.
+    pub(super) fn start_ready(&mut self, suspended: &[bool]) {
         let mut started = Vec::new();
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
-        let held: Vec<usize> = held.map(|(index, _)| index).collect();
+        let held = held.map(|(index, _)| index).filter(|index| !is_suspended(suspended, *index));
+        let held: Vec<usize> = held.collect();
         for index in &held {
             self.supply(*index);
         }
