@@ -179,7 +179,7 @@ async fn no_secret_is_in_what_is_logged_at_any_level() {
     let other = FORGED.replace("01", "10");
     assert_eq!(ask(&bed, &other, "GET", "/v1/partitions", &json!({})).await.status, 503);
     assert_eq!(ask(&bed, FIXED, "POST", "/v1/partitions/q/pause", &json!({})).await.status, 503);
-    listener.hears("could not be entered in the audit trail").await;
+    listener.hears("could not be recorded in the audit trail").await;
     bed.end().await;
 
     let heard = listener.text();
