@@ -54,6 +54,21 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Returns the name of a text that is given but empty. Elsewhere that is as if it were left out, as a form sends all it has.
+    pub(crate) fn empty(&self) -> Option<&'static str> {
+        let texts = [
+            ("state", &self.state),
+            ("kind", &self.kind),
+            ("session", &self.session),
+            ("task_id_prefix", &self.task_id_prefix),
+            ("since", &self.since),
+            ("before", &self.before),
+            ("worker", &self.worker),
+            ("error", &self.error),
+        ];
+        texts.into_iter().find(|(_, text)| text.as_deref() == Some("")).map(|(name, _)| name)
+    }
+
     /// Builds the filter. Refuses a queue that the caller may not touch.
     pub(crate) fn build(&self) -> Answer<TaskFilter> {
         partition(&self.partition)?;

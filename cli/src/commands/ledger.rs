@@ -26,7 +26,8 @@ Examples:
   anyqueue ledger purge --limit 10000 --json
 
 Expired ends are not shown, whether purged or not. Workers purge them by themselves about once a minute; this command is
-for backends that no worker of ours serves. To delete ends that are still shown, see `anyqueue tasks delete`.")]
+for backends that no worker of ours serves. To delete ends that are still shown, see `anyqueue tasks delete`
+and name their states with --state.")]
 pub(crate) struct Purge {
     /// How many to free at most
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]

@@ -2,9 +2,8 @@
 
 use super::guard;
 use super::handle::Queue;
-use super::task_stream::PAGE;
 use crate::error::{Operation, Result};
-use crate::inspect::{DeleteOutcome, Page};
+use crate::inspect::{DeleteOutcome, MAX_PAGE, Page};
 use crate::ledger::{EndState, Task, TaskFilter, TaskState};
 use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
@@ -42,7 +41,10 @@ impl Queue {
     /// deleted is no longer found. A filter that [scans](TaskFilter::scans) reads every task in its states
     /// and times each time. Several calls may run at once; each task is counted by the one that deleted it.
     /// A task that waits and changes its state just then may be deleted, or left, as if it had not changed;
-    /// one that is pulled just then is left.
+    /// one that is pulled just then is left. One that is pushed meanwhile may be deleted or left.
+    ///
+    /// Where an end matches, all ends of that task are deleted: also an earlier or later one, if the same id
+    /// was pushed again. Old dead letters match a filter that names only times.
     ///
     /// Messages can be deleted only where the backend can browse them and
     /// [delete](crate::adapter::InspectCapability::delete) them by id. Elsewhere, as on RabbitMQ and SQS,
@@ -140,10 +142,12 @@ impl Queue {
         limit: u64,
     ) -> Result<(u64, u64)> {
         let (mut deleted, mut held, mut after) = (0, 0, None);
-        while deleted < limit {
-            let page = self.browse(side, Page::of(PAGE).after(after)).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.message.id());
+        let mut is_last = false;
+        while deleted < limit && !is_last {
+            let page = self.browse(side, Page::of(MAX_PAGE).after(after)).await?;
+            // Or it would go on for as long as somebody pushes.
+            is_last = page.len() < MAX_PAGE;
+            after = page.last().map(|last| last.message.id());
             let now = self.clock().wall();
             let mut ids = Vec::new();
             for task in page.into_iter().map(|browsed| Task::of_message(side, browsed, now)) {

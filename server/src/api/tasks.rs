@@ -224,7 +224,7 @@ pub(crate) struct DeletedTasks {
     more: bool,
 }
 
-/// Deletes the tasks that match, at most `limit`: those that wait, are dead, or have ended. What somebody holds is left, and counted.
+/// Deletes the tasks that match, at most `limit` (1 to 10,000): those that wait, are dead, or have ended. What somebody holds is left, and counted.
 #[utoipa::path(
     delete, path = "/v1/tasks", operation_id = "delete_tasks", tag = "tasks", params(Filter),
     responses((status = 200, description = "How many were deleted.", body = DeletedTasks))
@@ -237,8 +237,17 @@ pub(crate) async fn delete(
     let Some(limit) = filter.limit else {
         return Err(Problem::invalid("give a limit: how many tasks to delete at most"));
     };
+    if limit == 0 {
+        return Err(Problem::invalid("give a limit of at least 1"));
+    }
+    if let Some(name) = filter.empty() {
+        return Err(Problem::invalid(format!("{name} is empty: leave it out to delete tasks of any")));
+    }
     filter.note();
     let (wanted, limit) = (filter.build()?, limit.min(MAX_DELETED));
+    let Ok(_permit) = app.bulk.clone().try_acquire_owned() else {
+        return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
+    };
     let done = app.queue.delete_tasks(filter.partition.as_str(), &wanted, limit).await?;
     let deleted = done.total();
     noted::detail("deleted", deleted);

@@ -103,7 +103,7 @@ fn query(operation: &str) -> Option<&'static str> {
         "purge_messages" | "purge_dead_letters" => Some("confirm=q"),
         "list_tasks" | "count_tasks" | "task_series" | "show_task" | "delete_task" | "wait_for_result"
         | "cancel_task" | "retry_task" => Some("partition=q"),
-        "delete_ended_tasks" => Some("partition=q&limit=1"),
+        "delete_tasks" => Some("partition=q&limit=1"),
         "preview_schedule" => Some("spec=0%200%20*%20*%20*"),
         _ => None,
     }

@@ -33,6 +33,10 @@ async fn what_is_wrong_with_a_request_is_said() {
         (bed.client.get("/v1/tasks/17?partition=mail").await, 400, "UUID"),
         (bed.client.get("/v1/partitions?limit=many").await, 400, "limit"),
         (bed.client.get("/v1/tasks?partition=mail&since=yesterday").await, 400, "2026-01-31T08:00:00Z"),
+        (bed.client.delete("/v1/tasks?partition=mail").await, 400, "give a limit"),
+        (bed.client.delete("/v1/tasks?partition=mail&limit=0").await, 400, "at least 1"),
+        // As from a script whose variable is not set: the rest of the queue would be gone.
+        (bed.client.delete("/v1/tasks?partition=mail&limit=9&kind=").await, 400, "kind is empty"),
     ];
     for (place, (answer, status, detail)) in wrong.iter().enumerate() {
         let problem = answer.json();

@@ -17,10 +17,11 @@ const DELETED_AT_MOST: u64 = 100_000_000;
 #[command(after_help = "\
 Examples:
   anyqueue tasks delete mail --state succeeded --before 1h --yes
-  anyqueue tasks delete mail --kind send_mail --limit 1000 --yes
+  anyqueue tasks delete mail --state failed --kind send_mail --limit 1000 --yes
   anyqueue tasks delete mail --state queued --state scheduled --kind reminder --yes
 
-Without --state it deletes in all states. A task that a worker holds stays, and is counted. On RabbitMQ and SQS only ends can be
+Without --state it deletes in all states: also messages that wait, which come first, and dead letters. To see what a filter finds, use
+`anyqueue tasks count` with the same filter. A task that a worker holds stays, and is counted. On RabbitMQ and SQS only ends can be
 deleted: see `anyqueue purge` and `anyqueue dead purge` there. Expired ends need no deletion.")]
 pub(crate) struct Delete {
     /// The queue
@@ -29,7 +30,7 @@ pub(crate) struct Delete {
     #[command(flatten)]
     filter: Filter,
     /// How many to delete at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Confirms the deletion
     #[arg(long)]
@@ -39,7 +40,7 @@ pub(crate) struct Delete {
 impl Delete {
     pub(super) async fn run(self, queue: &Queue, output: Output) -> Result {
         if !self.yes {
-            let text = "this deletes tasks forever, also those that wait, unless --state says otherwise: look first with `anyqueue tasks list`, then add --yes to confirm";
+            let text = "this deletes tasks forever, without --state also those that wait and dead letters: look first with `anyqueue tasks count` and the same filter, then add --yes to confirm";
             return Err(Failure::Usage(text.to_owned()));
         }
         let (filter, limit) = (self.filter.build(output), self.limit.unwrap_or(DELETED_AT_MOST));
