@@ -74,6 +74,10 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
         &[
             include_str!("../migrations/0008_at_once/1_pull.sql"),
             include_str!("../migrations/0008_at_once/2_push.sql"),
+            include_str!("../migrations/0008_at_once/3_locks.sql"),
+            include_str!("../migrations/0008_at_once/4_admin.sql"),
+            include_str!("../migrations/0008_at_once/5_amend.sql"),
+            include_str!("../migrations/0008_at_once/6_ends.sql"),
         ],
     ),
 ];

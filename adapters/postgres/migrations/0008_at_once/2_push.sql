@@ -33,7 +33,8 @@ BEGIN
             (SELECT m.id FROM message m WHERE m.part = v_part AND m.id = g.id),
             (SELECT m.id FROM message m WHERE m.part = v_part AND m.dedup = g.dedup))
         FROM unnest(p_ids, p_dedups) WITH ORDINALITY AS g(id, dedup, n)
-        WHERE NOT EXISTS (SELECT FROM message m WHERE m.part = v_part AND m.id = g.id AND m.pos = v_pos + g.n);
+        WHERE NOT EXISTS ( -- one by one: joined, it would be planned for a small table
+            SELECT FROM message m WHERE m.part = v_part AND m.id = g.id AND m.pos = v_pos + g.n OFFSET 0);
     END IF;
     IF cardinality(p_grps) > 0 AND NOT p_dead AND NOT p_joins_later THEN
         PERFORM advance(array_agg(v_part), array_agg(g)) FROM unnest(p_grps) AS g WHERE g IS NOT NULL;

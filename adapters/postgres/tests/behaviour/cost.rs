@@ -23,6 +23,17 @@ async fn rows_counted(conn: &mut PgConnection, schema: &str) -> i64 {
 
 const FROM_ALL: &str = "ARRAY[0]::smallint[], ARRAY[0]::bigint[], ARRAY[19]::smallint[], NULL";
 
+/// Stores a message with this state, this moment at which it is due, and this group.
+fn waits(state: &str) -> String {
+    format!(
+        "DELETE FROM {{s}}.message WHERE part = 1 AND id = '{ID}'; INSERT INTO {{s}}.message (id, pos, pushed_at, part, lane, body, state, due, grp)
+         VALUES ('{ID}', 1, now(), 1, 19, '', {state})"
+    )
+}
+
+const ID: &str = "00000000-0000-0000-0000-000000000001";
+const WAITING: &str = "ARRAY['00000000-0000-0000-0000-000000000001'::uuid]";
+
 fn calls() -> Vec<(&'static str, String)> {
     let new = "ARRAY[gen_random_uuid()]";
     let random = format!("ARRAY[1], {new}, {new}");
@@ -69,7 +80,38 @@ fn calls() -> Vec<(&'static str, String)> {
             format!("SELECT * FROM {{s}}.move({random}, ARRAY['p'], ARRAY[true], ARRAY[NULL]::bytea[])"),
         ),
         ("extend", format!("SELECT * FROM {{s}}.extend({random}, ARRAY[1000]::bigint[])")),
-        ("take out", format!("SELECT * FROM {{s}}.take_out('p', false, {new}, true)")),
+        ("delete", format!("SELECT * FROM {{s}}.take_out('p', false, {new}, false)")),
+        ("cancel", format!("SELECT * FROM {{s}}.take_out('p', false, {new}, true)")),
+        (
+            "delete a member",
+            format!("{}; SELECT * FROM {{s}}.take_out('p', false, {WAITING}, false)", waits("3, NULL, 'g'")),
+        ),
+        (
+            "amend",
+            format!("SELECT * FROM {{s}}.amend('p', {new}, NULL, 0, false, NULL, NULL, '{{}}', '{{}}')"),
+        ),
+        (
+            "amend a member",
+            format!(
+                "{}; SELECT * FROM {{s}}.amend('p', {WAITING}, NULL, 0, false, NULL, NULL, '{{}}', '{{}}')",
+                waits("3, NULL, 'g'")
+            ),
+        ),
+        ("bodies", format!("SELECT * FROM {{s}}.bodies('p', {new}, 1000)")),
+        (
+            "bring a delayed message",
+            format!(
+                "{}; SELECT {{s}}.bring(1, now(), '-infinity')",
+                waits("2, now() - interval '1 hour', NULL")
+            ),
+        ),
+        (
+            "bring a delayed member",
+            format!(
+                "{}; SELECT {{s}}.bring(1, now(), '-infinity')",
+                waits("2, now() - interval '1 hour', 'g'")
+            ),
+        ),
         ("purge", "SELECT {s}.purge('p', false, 5)".to_owned()),
         ("purge of dead letters", "SELECT {s}.purge('p', true, 5)".to_owned()),
     ]
@@ -94,19 +136,24 @@ async fn no_call_reads_more_rows_behind_a_backlog() {
          FROM generate_series(1, 40000) i"
     ))
     .await;
-    for analyzed in [false, true] {
-        if analyzed {
+    // A server keeps the plans that it made while the table was small, until it has looked at the table again.
+    let mut analyzed = bed.connect().await;
+    let (mut before, mut after) = (conn, bed.connect().await);
+    let mut wrong = Vec::new();
+    for (conn, planned) in [(&mut before, "before"), (&mut after, "after"), (&mut analyzed, "analyzed")] {
+        if planned == "analyzed" {
             bed.run(format!("ANALYZE {schema}.message")).await;
         }
-        let mut conn = bed.connect().await;
         for ((name, call), small) in calls().into_iter().zip(&small) {
-            let large = rows_read(&mut conn, &schema, &call).await;
-            assert!(
-                large <= 2 * small + 100,
-                "{name} reads {large} rows, {small} without a backlog (analyzed: {analyzed})"
-            );
+            let large = rows_read(conn, &schema, &call).await;
+            if large > 2 * small + 100 {
+                wrong.push(format!(
+                    "{name} reads {large} rows, {small} without a backlog (planned: {planned})"
+                ));
+            }
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[tokio::test]

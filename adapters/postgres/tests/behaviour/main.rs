@@ -19,6 +19,7 @@ mod control_races;
 mod cost;
 mod failover;
 mod faults;
+mod in_line;
 mod isolation;
 mod ledger;
 mod ledger_cost;
