@@ -11,6 +11,10 @@ use serde::Serialize;
 /// number of cores.
 pub(crate) const PARALLELISM: usize = 16;
 
+/// How often a case is run, unless configured otherwise, if it proves nothing or if something came late: a busy
+/// machine can make it miss the moment that matters.
+const ATTEMPTS: u32 = 4;
+
 /// The layer between a case and the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,6 +75,8 @@ pub struct Options {
     pub capability: Option<String>,
     /// How many cases run at once; at least 1.
     pub parallelism: usize,
+    /// How often a case is run at most, if it proves nothing or if something came late; at least 1.
+    pub attempts: u32,
     /// The seed of every random choice.
     pub seed: u64,
     /// How much to do.
@@ -92,6 +98,7 @@ impl Default for Options {
             clause: None,
             capability: None,
             parallelism: PARALLELISM,
+            attempts: ATTEMPTS,
             seed: fastrand::u64(..),
             tier: Tier::Quick,
             soak: Duration::from_mins(10),
@@ -138,6 +145,14 @@ impl Options {
     #[must_use]
     pub fn with_parallelism(mut self, parallelism: usize) -> Self {
         self.parallelism = parallelism;
+        self
+    }
+
+    /// Sets how often a case is run at most, if it proves nothing or if something came late. With 1, whatever is late
+    /// once breaks its clause.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
         self
     }
 

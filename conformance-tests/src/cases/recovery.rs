@@ -12,7 +12,7 @@ use crate::verdict::CaseResult;
 pub(super) const RECOVERY: Duration = Duration::from_secs(5);
 
 /// The pause between two attempts of a client that waits for the server's return.
-const AGAIN: Duration = Duration::from_millis(20);
+pub(super) const AGAIN: Duration = Duration::from_millis(20);
 
 /// The time that clients have to recover from a server's absence, from the moment of its return.
 pub(super) struct Recovery(watch::Receiver<Instant>);

@@ -39,9 +39,6 @@ const PATIENCE: Patience = Patience {
     look: Duration::from_millis(500),
 };
 
-/// How often a case is run if it proves nothing, or if something came late: a busy machine can make it miss
-/// the moment that matters.
-const ATTEMPTS: u32 = 4;
 /// From its second attempt on, a case is not run again once its attempts have taken this long: then everything
 /// is slow.
 const AGAIN_WITHIN: Duration = Duration::from_secs(15);
@@ -51,7 +48,7 @@ pub(super) type Judged = (Outcome, u32);
 
 /// Runs one case in this runtime, and again if it proves nothing.
 pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Judged {
-    until_conclusive(AGAIN_WITHIN, || once(harness.clone(), case, options)).await
+    until_conclusive(options.attempts, AGAIN_WITHIN, || once(harness.clone(), case, options)).await
 }
 
 /// How one attempt ended.
@@ -70,7 +67,11 @@ impl From<Stop> for Attempt {
     }
 }
 
-async fn until_conclusive<F: Future<Output = Attempt>>(within: Duration, run: impl Fn() -> F) -> Judged {
+async fn until_conclusive<F: Future<Output = Attempt>>(
+    most: u32,
+    within: Duration,
+    run: impl Fn() -> F,
+) -> Judged {
     let start = Instant::now();
     let mut attempts = 0;
     loop {
@@ -78,7 +79,7 @@ async fn until_conclusive<F: Future<Output = Attempt>>(within: Duration, run: im
         match run().await {
             Attempt::Conclusive(outcome) => return (outcome, attempts),
             Attempt::Open(outcome) => {
-                if attempts == ATTEMPTS || (attempts > 1 && start.elapsed() > within) {
+                if attempts >= most || (attempts > 1 && start.elapsed() > within) {
                     return (outcome, attempts);
                 }
             }
@@ -314,13 +315,15 @@ mod tests {
                     if runs.fetch_add(1, SeqCst) + 1 == number { other() } else { open().into() }
                 }
             };
-            let (outcome, attempts) = until_conclusive(FOREVER, nth(3, passed)).await;
+            let (outcome, attempts) = until_conclusive(4, FOREVER, nth(3, passed)).await;
             assert!(matches!(outcome, Outcome::Pass) && attempts == 3, "{outcome:?}");
-            let (outcome, attempts) = until_conclusive(FOREVER, nth(2, || failed().into())).await;
+            let (outcome, attempts) = until_conclusive(4, FOREVER, nth(2, || failed().into())).await;
             assert!(matches!(outcome, Outcome::Fail(_)) && attempts == 2, "{outcome:?}");
-            let (outcome, attempts) = until_conclusive(FOREVER, nth(0, passed)).await;
-            assert_eq!((outcome, attempts), (open().into(), ATTEMPTS));
-            let (outcome, attempts) = until_conclusive(Duration::ZERO, nth(3, passed)).await;
+            let (outcome, attempts) = until_conclusive(4, FOREVER, nth(0, passed)).await;
+            assert_eq!((outcome, attempts), (open().into(), 4));
+            let (outcome, attempts) = until_conclusive(1, FOREVER, nth(2, passed)).await;
+            assert_eq!((outcome, attempts), (open().into(), 1));
+            let (outcome, attempts) = until_conclusive(4, Duration::ZERO, nth(3, passed)).await;
             assert_eq!((outcome, attempts), (open().into(), 2), "the whole is slow");
         }
     }

@@ -10,7 +10,7 @@ use futures_util::future::join;
 use tokio::sync::watch;
 
 use crate::case::Case;
-use crate::cases::recovery::{RECOVERY, Recovery};
+use crate::cases::recovery::{AGAIN, RECOVERY, Recovery};
 use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
@@ -91,7 +91,11 @@ impl Context {
         let soon = self.timing().act_lease + self.timing().soon;
         while !left.is_empty() {
             let request = PullRequest::new(20, self.timing().slack, self.timing().act_lease);
-            let got = client.storage().pull(p, request).await.unwrap_or_default();
+            let pulled = client.storage().pull(p, request).await;
+            if pulled.is_err() {
+                tokio::time::sleep(AGAIN).await; // it may fail at once, and a history has no limit
+            }
+            let got = pulled.unwrap_or_default();
             self.removed(client, &got).await?;
             left.retain(|id| !ids(&got).contains(id));
             if Instant::now() > *since.borrow() + RECOVERY + soon * 3 {
