@@ -124,7 +124,9 @@ async fn another_worker_runs_it_again_where_time_outs_are_retried() {
             };
             let retry = Retry::exponential(Duration::from_millis(1)).max(3);
             let retry = if as_new_message { retry.as_new_message() } else { retry };
-            let stuck = hasty(&queue).retry(retry).retry_timeouts(true).handler("k", slow).build().unwrap();
+            // Its only slot is taken until the handler ends: it cannot take the next attempt itself.
+            let stuck = hasty(&queue).slots(1).retry(retry).retry_timeouts(true).handler("k", slow);
+            let stuck = stuck.build().unwrap();
             queue.push("p", task("k", &1).unwrap()).await.unwrap();
             let run = tokio::spawn({
                 let stuck = stuck.clone();

@@ -65,8 +65,8 @@ impl Kept {
 struct Look<'a> {
     clock: &'a Clock,
     begun: Instant,
-    /// The same by the real clock: a test may have turned the queue's clock, or stopped it.
-    real: Instant,
+    /// The same by the runtime's clock: a test may have turned the queue's clock, or stopped it.
+    real: tokio::time::Instant,
     /// The current minute, and the first that is wanted.
     now: u64,
     first: u64,
@@ -75,7 +75,7 @@ struct Look<'a> {
 impl<'a> Look<'a> {
     fn begin(clock: &'a Clock, span: Span) -> Self {
         let now = minute_of(clock.wall());
-        Self { clock, begun: clock.now(), real: Instant::now(), now, first: span.first(now) }
+        Self { clock, begun: clock.now(), real: tokio::time::Instant::now(), now, first: span.first(now) }
     }
 
     fn passed(&self) -> Duration {

@@ -44,7 +44,7 @@ async fn push_until_refused(queue: &RabbitMqQueue) -> (Vec<MessageId>, Error) {
 async fn a_broker_out_of_memory_takes_nothing_gives_all_and_goes_on_after() {
     let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, queue) = (part("p"), bed.builder().call_timeout(LIMIT).open().await.unwrap());
-    push(&queue, &p, &messages(5)).await;
+    push(&bed.open().await, &p, &messages(5)).await;
     let held = take(&queue, &p, 1).await;
     alarm(&bed).await;
 
@@ -136,9 +136,10 @@ async fn a_handle_that_has_pushed_nothing_sees_the_alarm_of_a_full_disk_and_coun
 async fn whoever_brings_successors_to_a_broker_out_of_memory_keeps_the_delivery() {
     let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
     let (p, next, queue) = (part("p"), part("next"), bed.builder().call_timeout(LIMIT).open().await.unwrap());
-    push(&queue, &p, &messages(2)).await;
-    push(&queue, &next, &messages(1)).await;
-    assert_eq!(drain(&queue, &next).await.len(), 1);
+    let patient = bed.open().await;
+    push(&patient, &p, &messages(2)).await;
+    push(&patient, &next, &messages(1)).await;
+    assert_eq!(drain(&patient, &next).await.len(), 1);
     let held = take(&queue, &p, 2).await;
     alarm(&bed).await;
     push_until_refused(&queue).await;

@@ -102,9 +102,9 @@ async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_a_frozen_broker_was_asked_for_keeps_no_messages() {
     let Some(bed) = Bed::lent(RabbitMq::new()).await else { return };
-    let (limit, p) = (Duration::from_secs(1), part("p"));
-    let queue = bed.builder().call_timeout(limit).connect_timeout(limit).open().await.unwrap();
-    push(&queue, &p, &messages(300)).await;
+    let (limit, p) = (Duration::from_secs(2), part("p"));
+    push(&bed.open().await, &p, &messages(300)).await;
+    let queue = bed.builder().call_timeout(limit).open().await.unwrap();
     // From now on it knows that there are enough, and asks for a consumer at once.
     let held = take(&queue, &p, 100).await;
     settle(&queue, &held, Action::Remove).await;

@@ -6,7 +6,7 @@ use anyqueue::adapter::{Action, AmendQueueStorage, InspectQueueStorage, PullQueu
 use anyqueue::{Amend, AmendOutcome, Headers, MessageData, MessageId, MessageState, Page, PartitionId};
 use anyqueue_redis::RedisQueue;
 
-use crate::common::{Bed, LEASE, SOON, messages, part, pull, pull_wait, push, settle, texts};
+use crate::common::{Bed, LEASE, SOON, in_time, messages, part, pull, pull_wait, push, settle, texts};
 
 /// What a few calls take no longer than, also on a busy machine.
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
@@ -183,16 +183,20 @@ async fn what_was_passed_while_it_was_disabled_comes_before_what_was_pushed_afte
 #[tokio::test]
 async fn due_now_joins_the_end_and_due_later_waits_and_joins_the_end_then() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
-    let mut all = messages(&["0", "1", "2"]);
-    all.insert(0, MessageData::new("late").with_delay(LEASE));
-    push(&queue, &p, &all).await;
-    amend(&queue, &p, &[&all[0], &all[1]], Amend::new().now()).await;
-    amend(&queue, &p, &[&all[2]], Amend::new().due_in(SHORT * 3)).await;
-    let counts = queue.counts(&p).await.unwrap();
+    let queue = bed.open().await;
+    let (p, (counts, held)) = in_time(SHORT * 3, async |p| {
+        let mut all = messages(&["0", "1", "2"]);
+        all.insert(0, MessageData::new("late").with_delay(LEASE));
+        push(&queue, &p, &all).await;
+        amend(&queue, &p, &[&all[0], &all[1]], Amend::new().now()).await;
+        amend(&queue, &p, &[&all[2]], Amend::new().due_in(SHORT * 3)).await;
+        let seen = (queue.counts(&p).await.unwrap(), pull_singly(&queue, &p).await);
+        push(&queue, &p, &messages(&["after"])).await;
+        seen
+    })
+    .await;
     assert_eq!((counts.ready, counts.delayed), (Some(3), Some(1)));
-    assert_eq!(pull_singly(&queue, &p).await, ["0", "2", "late"]);
-    push(&queue, &p, &messages(&["after"])).await;
+    assert_eq!(held, ["0", "2", "late"]);
     tokio::time::sleep(SHORT * 4).await;
     assert_eq!(pull_singly(&queue, &p).await, ["after", "1"]);
     // What matured stands behind what was pushed before that, also with another priority.
@@ -273,12 +277,16 @@ async fn a_message_changes_its_group_and_each_group_has_a_head() {
     assert!(delete.into_iter().all(|answer| answer.unwrap() == anyqueue::DeleteOutcome::Deleted));
     assert_eq!(queue.counts(&p).await.unwrap().ready, Some(0));
     // A head that is due later holds its group; a member leaves the line and joins it again at its end.
-    let all = [grouped("c0", "c"), grouped("c1", "c"), grouped("c2", "c")];
-    push(&queue, &p, &all).await;
-    amend(&queue, &p, &[&all[0]], Amend::new().due_in(SHORT * 3)).await;
-    amend(&queue, &p, &[&all[1]], Amend::new().due_in(SHORT)).await;
-    tokio::time::sleep(SHORT * 2).await;
-    assert!(pull(&queue, &p, 9).await.is_empty());
+    let (p, early) = in_time(SHORT * 3, async |p| {
+        let all = [grouped("c0", "c"), grouped("c1", "c"), grouped("c2", "c")];
+        push(&queue, &p, &all).await;
+        amend(&queue, &p, &[&all[0]], Amend::new().due_in(SHORT * 3)).await;
+        amend(&queue, &p, &[&all[1]], Amend::new().due_in(SHORT)).await;
+        tokio::time::sleep(SHORT * 2).await;
+        pull(&queue, &p, 9).await
+    })
+    .await;
+    assert!(early.is_empty());
     tokio::time::sleep(SHORT * 2).await;
     for text in ["c0", "c2", "c1"] {
         let held = pull(&queue, &p, 9).await;

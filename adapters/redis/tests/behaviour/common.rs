@@ -1,7 +1,7 @@
 //! What the tests share: a queue with a prefix of its own, and short names for common calls.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement};
 use anyqueue::{MessageData, PartitionId, PushOutcome, SettleOutcome};
@@ -94,6 +94,20 @@ pub(crate) async fn command(server: &Server, words: &str) -> Value {
 
 pub(crate) fn part(name: &str) -> PartitionId {
     PartitionId::new(name).unwrap()
+}
+
+/// Takes steps that prove something only if they are done within this time: where they were not, as on a busy
+/// machine, again in another partition. Returns that and what the steps saw.
+pub(crate) async fn in_time<T>(most: Duration, steps: impl AsyncFn(PartitionId) -> T) -> (PartitionId, T) {
+    for number in 0..20 {
+        let p = part(&format!("p{number}"));
+        let started = Instant::now();
+        let seen = steps(p.clone()).await;
+        if started.elapsed() < most {
+            return (p, seen);
+        }
+    }
+    panic!("this machine never took the steps within {most:?}");
 }
 
 pub(crate) async fn push(queue: &RedisQueue, partition: &PartitionId, messages: &[MessageData]) {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyqueue::adapter::{Action, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage};
 use anyqueue::{
-    DeleteOutcome, ErrorKind, Headers, MessageData, MessageId, OnDuplicate, Page, PushOutcome, SettleOutcome,
+    DeleteOutcome, ErrorKind, Headers, MessageData, MessageId, OnDuplicate, Page, PartitionId, PushOutcome,
+    SettleOutcome,
 };
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 
-use crate::common::{Bed, LEASE, fill, messages, part, pull, pull_wait, push, settle, texts};
+use crate::common::{Bed, LEASE, fill, in_time, messages, part, pull, pull_wait, push, settle, texts};
 use crate::successors::{bring, settle_one};
 
 /// What a few calls take no longer than, also on a busy machine.
@@ -20,7 +21,11 @@ pub(crate) fn keyed(payload: impl AsRef<[u8]>, on_duplicate: OnDuplicate) -> Mes
 }
 
 pub(crate) async fn push_one(queue: &RedisQueue, message: MessageData) -> PushOutcome {
-    queue.push(&part("p"), &[message]).await.remove(0).unwrap()
+    push_to(queue, &part("p"), message).await
+}
+
+async fn push_to(queue: &RedisQueue, p: &PartitionId, message: MessageData) -> PushOutcome {
+    queue.push(p, &[message]).await.remove(0).unwrap()
 }
 
 fn duplicate(id: MessageId) -> PushOutcome {
@@ -94,16 +99,23 @@ async fn content_of_any_size_takes_the_place_of_any_other_and_nothing_of_it_stay
 #[tokio::test]
 async fn a_postponed_message_gets_new_headers_and_keeps_its_count_and_its_time() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
-    let id = push_first(&queue, keyed("first", OnDuplicate::Keep).with_header("of", "the first")).await;
-    settle(&queue, &pull(&queue, &p, 1).await, Action::Retry).await;
-    let held = pull(&queue, &p, 1).await;
-    let headers = Headers::from([("of".to_owned(), "the postponement".to_owned())]);
-    settle(&queue, &held, Action::Postpone { delay: 3 * SHORT, headers: Some(headers) }).await;
-    tokio::time::sleep(SHORT).await;
-    let newer = keyed("newer", OnDuplicate::Replace).with_header("newer", "yes");
-    assert_eq!(push_one(&queue, newer.clone()).await, PushOutcome::Replaced(id));
-    assert!(pull(&queue, &p, 1).await.is_empty(), "it is not due");
+    let queue = bed.open().await;
+    let (p, (id, newer, replaced, early)) = in_time(3 * SHORT, async |p| {
+        let first = keyed("first", OnDuplicate::Keep).with_header("of", "the first");
+        let id = first.id();
+        push(&queue, &p, &[first]).await;
+        settle(&queue, &pull(&queue, &p, 1).await, Action::Retry).await;
+        let held = pull(&queue, &p, 1).await;
+        let headers = Headers::from([("of".to_owned(), "the postponement".to_owned())]);
+        settle(&queue, &held, Action::Postpone { delay: 3 * SHORT, headers: Some(headers) }).await;
+        tokio::time::sleep(SHORT).await;
+        let newer = keyed("newer", OnDuplicate::Replace).with_header("newer", "yes");
+        let replaced = push_to(&queue, &p, newer.clone()).await;
+        (id, newer, replaced, pull(&queue, &p, 1).await)
+    })
+    .await;
+    assert_eq!(replaced, PushOutcome::Replaced(id));
+    assert!(early.is_empty(), "it is not due");
     let back = pull_wait(&queue, &p, 1).await.remove(0);
     assert_eq!((back.message.id(), back.message.payload()), (id, newer.payload()));
     assert_eq!(back.message.headers(), newer.headers());
@@ -115,15 +127,22 @@ async fn a_postponed_message_gets_new_headers_and_keeps_its_count_and_its_time()
 #[tokio::test]
 async fn what_was_held_under_a_lease_that_has_ended_waits() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
-    let id = push_first(&queue, keyed("first", OnDuplicate::Keep)).await;
-    let held = queue.pull(&p, PullRequest::new(1, Duration::ZERO, SHORT)).await.unwrap();
-    assert_eq!(push_one(&queue, keyed("beside", OnDuplicate::Replace)).await, duplicate(id));
+    let queue = bed.open().await;
+    let (p, (id, held, beside)) = in_time(SHORT, async |p| {
+        let first = keyed("first", OnDuplicate::Keep);
+        let id = first.id();
+        push(&queue, &p, &[first]).await;
+        let held = queue.pull(&p, PullRequest::new(1, Duration::ZERO, SHORT)).await.unwrap();
+        (id, held, push_to(&queue, &p, keyed("beside", OnDuplicate::Replace)).await)
+    })
+    .await;
+    assert_eq!(beside, duplicate(id));
     tokio::time::sleep(2 * SHORT).await;
     for no in [OnDuplicate::Behind, OnDuplicate::Earlier, OnDuplicate::Keep] {
-        assert_eq!(push_one(&queue, keyed("no", no)).await, duplicate(id));
+        assert_eq!(push_to(&queue, &p, keyed("no", no)).await, duplicate(id));
     }
-    assert_eq!(push_one(&queue, keyed("newer", OnDuplicate::Replace)).await, PushOutcome::Replaced(id));
+    let newer = keyed("newer", OnDuplicate::Replace);
+    assert_eq!(push_to(&queue, &p, newer).await, PushOutcome::Replaced(id));
     let lost = settle_one(&queue, bring(&held[0], Action::Remove, [])).await.unwrap();
     assert_eq!(lost, SettleOutcome::Lost);
     let back = pull(&queue, &p, 9).await;

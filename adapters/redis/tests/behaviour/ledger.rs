@@ -16,7 +16,7 @@ use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::harness::is_told_of_ends;
 use redis::Value;
 
-use crate::common::{Bed, LEASE, SOON, fill, messages, part, pull, push, texts};
+use crate::common::{Bed, LEASE, SOON, fill, in_time, messages, part, pull, push, texts};
 use crate::successors::{all, bring};
 
 const MOMENT: Duration = Duration::from_millis(1);
@@ -281,13 +281,16 @@ async fn what_has_lapsed_is_in_no_answer_and_a_purge_leaves_no_key_behind() {
 #[tokio::test]
 async fn an_end_that_took_the_place_of_one_that_lapsed_sooner_is_freed_at_its_own_time() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
-    let ids = new_ids(2);
-    record(&queue, &p, &ids, &done().with_keep(Some(MOMENT))).await;
-    record(&queue, &p, &ids[1..], &done().with_attempt(2).with_keep(Some(300 * MOMENT))).await;
-    tokio::time::sleep(2 * MOMENT).await;
-    assert_eq!(queue.purge_ended(1).await.unwrap(), 1);
-    assert_eq!(queue.purge_ended(9).await.unwrap(), 0);
+    let (queue, ids) = (bed.open().await, new_ids(2));
+    let (p, purged) = in_time(300 * MOMENT, async |p| {
+        bed.run("FLUSHALL").await;
+        record(&queue, &p, &ids, &done().with_keep(Some(MOMENT))).await;
+        record(&queue, &p, &ids[1..], &done().with_attempt(2).with_keep(Some(300 * MOMENT))).await;
+        tokio::time::sleep(2 * MOMENT).await;
+        [queue.purge_ended(1).await.unwrap(), queue.purge_ended(9).await.unwrap()]
+    })
+    .await;
+    assert_eq!(purged, [1, 0]);
     let started = Instant::now();
     while find(&queue, &p, ids[1]).await.is_some() {
         assert!(started.elapsed() < SOON, "it does not lapse");

@@ -9,7 +9,7 @@ use anyqueue::{Amend, MessageData, OnDuplicate, PushOutcome};
 use redis::Value;
 
 use crate::amend::{SHORT, amend, assert_left_nothing, pull_singly};
-use crate::common::{Bed, LEASE, messages, part, pull, push, settle, texts};
+use crate::common::{Bed, LEASE, in_time, messages, part, pull, push, settle, texts};
 use crate::successors::{bring, settle_one};
 
 fn level(text: &str, level: u8) -> MessageData {
@@ -42,27 +42,33 @@ async fn a_message_is_of_the_highest_level_from_its_moment_on_and_keeps_its_plac
 #[tokio::test]
 async fn it_becomes_urgent_wherever_it_is_then() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
+    let queue = bed.open().await;
     let urgent = |text: &str| level(text, 0).with_urgent_after(SHORT);
-    push(&queue, &p, &[urgent("held"), urgent("retried"), urgent("lapsed")]).await;
-    let mut held = pull(&queue, &p, 2).await;
-    let lapsing = queue.pull(&p, PullRequest::new(1, Duration::ZERO, SHORT * 4)).await.unwrap();
+    // Nothing lapses and nothing is due before they are done.
+    let (p, (mut held, lapsing, rest, first_of_group, next)) = in_time(SHORT * 4, async |p| {
+        push(&queue, &p, &[urgent("held"), urgent("retried"), urgent("lapsed")]).await;
+        let held = pull(&queue, &p, 2).await;
+        let lapsing = queue.pull(&p, PullRequest::new(1, Duration::ZERO, SHORT * 4)).await.unwrap();
+        let rest = [
+            urgent("delayed").with_delay(SHORT * 4),
+            level("head", 9).with_group("g"),
+            urgent("behind").with_group("g"),
+            urgent("disabled"),
+            urgent("gone"),
+            level("9", 9),
+        ];
+        push(&queue, &p, &rest).await;
+        amend(&queue, &p, &[&rest[3]], Amend::new().disable()).await;
+        queue.delete(&p, &[rest[4].id()]).await.remove(0).unwrap();
+        let first_of_group = pull(&queue, &p, 1).await;
+        tokio::time::sleep(SHORT * 2).await;
+        let next = pull(&queue, &p, 1).await;
+        (held, lapsing, rest, first_of_group, next)
+    })
+    .await;
     assert_eq!(texts(&lapsing), ["lapsed"]);
-    let rest = [
-        urgent("delayed").with_delay(SHORT * 3),
-        level("head", 9).with_group("g"),
-        urgent("behind").with_group("g"),
-        urgent("disabled"),
-        urgent("gone"),
-        level("9", 9),
-    ];
-    push(&queue, &p, &rest).await;
-    amend(&queue, &p, &[&rest[3]], Amend::new().disable()).await;
-    queue.delete(&p, &[rest[4].id()]).await.remove(0).unwrap();
-    let first_of_group = pull(&queue, &p, 1).await;
     assert_eq!(texts(&first_of_group), ["head"]);
-    tokio::time::sleep(SHORT * 2).await;
-    assert_eq!(texts(&pull(&queue, &p, 1).await), ["9"]);
+    assert_eq!(texts(&next), ["9"]);
     // Now all others would come after these.
     push(&queue, &p, &messages(&["low"])).await;
     push(&queue, &p, &[level("8", 8)]).await;
@@ -77,26 +83,29 @@ async fn it_becomes_urgent_wherever_it_is_then() {
     first.sort();
     assert_eq!(first, ["behind", "delayed", "disabled", "held", "lapsed", "retried"]);
     assert_eq!(pull_singly(&queue, &p).await, ["8", "low"]);
-    assert_eq!(bed.run(&format!("ZCARD {}:{{p}}:urgent", bed.prefix)).await, Value::Int(0));
+    assert_eq!(bed.run(&format!("ZCARD {}:{{{}}}:urgent", bed.prefix, p.name())).await, Value::Int(0));
 }
 
 #[tokio::test]
 async fn a_later_amendment_of_the_priority_counts_until_the_moment() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
+    let queue = bed.open().await;
     let urgent = |text: &str, after| level(text, 0).with_urgent_after(after);
-    let all = [
-        urgent("past", Duration::ZERO),
-        urgent("unseen", SHORT),
-        urgent("to come", SHORT * 4),
-        level("5", 5),
-    ];
-    push(&queue, &p, &all).await;
-    // The first was lifted before, the second has not been looked at since its moment.
-    settle(&queue, &pull(&queue, &p, 1).await, Action::Release).await;
-    tokio::time::sleep(SHORT * 2).await;
-    amend(&queue, &p, &[&all[0], &all[1], &all[2]], Amend::new().with_priority(4)).await;
-    let held = pull(&queue, &p, 1).await;
+    let (p, held) = in_time(SHORT * 4, async |p| {
+        let all = [
+            urgent("past", Duration::ZERO),
+            urgent("unseen", SHORT),
+            urgent("to come", SHORT * 4),
+            level("5", 5),
+        ];
+        push(&queue, &p, &all).await;
+        // The first was lifted before, the second has not been looked at since its moment.
+        settle(&queue, &pull(&queue, &p, 1).await, Action::Release).await;
+        tokio::time::sleep(SHORT * 2).await;
+        amend(&queue, &p, &[&all[0], &all[1], &all[2]], Amend::new().with_priority(4)).await;
+        pull(&queue, &p, 1).await
+    })
+    .await;
     assert_eq!(texts(&held), ["5"]);
     tokio::time::sleep(SHORT * 4).await;
     push(&queue, &p, &[level("late", 5)]).await;

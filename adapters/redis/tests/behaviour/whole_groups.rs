@@ -9,7 +9,7 @@ use anyqueue_testkit::Redis;
 use redis::Value;
 
 use crate::amend::{SHORT, amend, assert_left_nothing};
-use crate::common::{Bed, LEASE, command, part, pull, pull_wait, push, settle, texts};
+use crate::common::{Bed, LEASE, command, in_time, part, pull, pull_wait, push, settle, texts};
 use crate::successors_across_slots::Beds;
 
 const ALL: usize = 100;
@@ -150,12 +150,17 @@ async fn those_that_were_released_keep_their_order_and_go_ahead_of_what_is_new()
 #[tokio::test]
 async fn a_group_whose_leases_end_one_after_the_other_comes_again_in_its_order() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
-    push(&queue, &p, &members("g", &["0", "1", "2", "3"])).await;
-    let request = PullRequest::new(ALL, Duration::ZERO, SHORT).with_group_members(3);
-    let held = queue.pull(&p, request).await.unwrap();
+    let queue = bed.open().await;
     let longer = |one: &RawDelivery, times| Extension { lease: one.lease.clone(), duration: SHORT * times };
-    for outcome in queue.extend(&[longer(&held[0], 4), longer(&held[2], 100)]).await {
+    let (p, (held, outcomes)) = in_time(SHORT, async |p| {
+        push(&queue, &p, &members("g", &["0", "1", "2", "3"])).await;
+        let request = PullRequest::new(ALL, Duration::ZERO, SHORT).with_group_members(3);
+        let held = queue.pull(&p, request).await.unwrap();
+        let outcomes = queue.extend(&[longer(&held[0], 4), longer(&held[2], 100)]).await;
+        (held, outcomes)
+    })
+    .await;
+    for outcome in outcomes {
         assert_eq!(outcome.unwrap(), ExtendOutcome::Extended);
     }
     tokio::time::sleep(SHORT * 2).await;
@@ -179,18 +184,23 @@ async fn a_group_whose_leases_end_one_after_the_other_comes_again_in_its_order()
 #[tokio::test]
 async fn a_postponed_member_holds_its_group_and_stands_at_its_own_place_when_it_is_due() {
     let Some(bed) = Bed::find().await else { return };
-    let (queue, p) = (bed.open().await, part("p"));
-    let (_, held) = hold_three(&queue, &p).await;
-    settle(&queue, &held[..1], Action::Postpone { delay: SHORT, headers: None }).await;
-    settle(&queue, &held[1..2], Action::Remove).await;
-    tokio::time::sleep(SHORT * 2).await;
-    assert!(pull(&queue, &p, ALL).await.is_empty(), "it is due, and another is held");
-    settle(&queue, &held[2..], Action::Release).await;
-    let held = pull_whole(&queue, &p, ALL, 2).await;
-    assert_eq!(texts(&held), ["0", "2"]);
-    settle(&queue, &held[..1], Action::Postpone { delay: SHORT * 2, headers: None }).await;
-    settle(&queue, &held[1..], Action::Release).await;
-    assert!(pull(&queue, &p, ALL).await.is_empty(), "a postponed one holds the group");
+    let queue = bed.open().await;
+    let (p, early) = in_time(SHORT * 4, async |p| {
+        let (_, held) = hold_three(&queue, &p).await;
+        settle(&queue, &held[..1], Action::Postpone { delay: SHORT, headers: None }).await;
+        settle(&queue, &held[1..2], Action::Remove).await;
+        tokio::time::sleep(SHORT * 2).await;
+        assert!(pull(&queue, &p, ALL).await.is_empty(), "it is due, and another is held");
+        settle(&queue, &held[2..], Action::Release).await;
+        let held = pull_whole(&queue, &p, ALL, 2).await;
+        assert_eq!(texts(&held), ["0", "2"]);
+        settle(&queue, &held[..1], Action::Postpone { delay: SHORT * 2, headers: None }).await;
+        settle(&queue, &held[1..], Action::Release).await;
+        // As all of them take no longer than both delays, the second is not over.
+        pull(&queue, &p, ALL).await
+    })
+    .await;
+    assert!(early.is_empty(), "a postponed one holds the group");
     assert_eq!(texts(&pull_wait(&queue, &p, ALL).await), ["0"]);
 }
 

@@ -1,6 +1,8 @@
 //! What the tests share: a queue in a directory of its own, and short names for common calls.
 
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyqueue::adapter::{
@@ -138,6 +140,26 @@ pub(crate) fn postpone(delay: Duration) -> Action {
 
 pub(crate) fn move_to(to: &PartitionId) -> Action {
     Action::Move { to: to.clone(), headers: None }
+}
+
+const AT_WORK: &str = "at work";
+
+/// Starts one of these tests in a process of its own, with a variable that has it work on this file, and waits until
+/// it tells that it has changed something there.
+pub(crate) fn start_work(test: &str, variable: &str, path: &Path) -> Child {
+    let mut worker = Command::new(std::env::current_exe().unwrap());
+    worker.args(["--exact", test]).env(variable, path);
+    let mut worker = worker.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(worker.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line == AT_WORK), "it ended before it changed anything");
+    worker
+}
+
+/// What such a process tells. The test harness does not catch what is written so.
+pub(crate) fn tell_at_work() {
+    let mut out = std::io::stdout();
+    writeln!(out, "\n{AT_WORK}").unwrap();
+    out.flush().unwrap();
 }
 
 /// Transactions that wrote, as the log's frames tell: each commit ends with one that names the size of the file.

@@ -1,7 +1,6 @@
 //! Successors: stored with the end of their delivery, or not at all.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
@@ -182,7 +181,7 @@ const CHAIN_LEASE: Duration = Duration::from_millis(100);
 async fn a_chain_of_successors() {
     let Ok(path) = std::env::var(CHAIN) else { return };
     let queue = SqliteQueue::open(PathBuf::from(path)).await.unwrap();
-    let links = [part("even"), part("odd")];
+    let (links, mut settled) = ([part("even"), part("odd")], 0);
     loop {
         for (link, next) in [(&links[0], &links[1]), (&links[1], &links[0])] {
             let request = PullRequest::new(1, Duration::ZERO, CHAIN_LEASE);
@@ -190,17 +189,20 @@ async fn a_chain_of_successors() {
                 let number: u64 = texts(std::slice::from_ref(&held))[0].parse().unwrap();
                 let then = [(next, message(&(number + 1).to_string()).with_dedup_key("the chain"))];
                 // Where it took too long the message is there for the next pull.
-                settle_one(&queue, removal(&held, &then)).await.unwrap();
+                if settle_one(&queue, removal(&held, &then)).await.unwrap() == SettleOutcome::Settled {
+                    settled += 1;
+                    if settled == 2 {
+                        tell_at_work();
+                    }
+                }
             }
         }
     }
 }
 
-/// Lets a chain go on for so long in another process.
+/// Lets a chain go on in another process, for so long after its first links.
 fn kill_chain(path: &Path, after: Duration) {
-    let mut chain = Command::new(std::env::current_exe().unwrap());
-    chain.args(["--exact", "successors::a_chain_of_successors"]).env(CHAIN, path);
-    let mut chain = chain.stdout(Stdio::null()).spawn().unwrap();
+    let mut chain = start_work("successors::a_chain_of_successors", CHAIN, path);
     std::thread::sleep(after);
     chain.kill().unwrap();
     chain.wait().unwrap();
@@ -213,7 +215,7 @@ async fn a_process_killed_at_any_moment_leaves_a_delivery_or_its_successor() {
     let links = [part("even"), part("odd")];
     push(&bed.queue, &links[0], &[message("0").with_dedup_key("the chain")]).await;
     for kill in 0..KILLS {
-        kill_chain(&bed.path(), Duration::from_millis(150 + 7 * kill));
+        kill_chain(&bed.path(), Duration::from_millis(100 + 7 * kill));
         let mut there = 0;
         for link in &links {
             let counts = bed.queue.counts(link).await.unwrap();

@@ -90,13 +90,17 @@ async fn fires(
 
 /// A message that is held for more than three leases stays with its handler.
 async fn kept_alive(c: &Context) -> CaseResult {
+    if_punctual(late(c), keep_alive(c)).await
+}
+
+async fn keep_alive(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue_with(options(c))?);
     c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 3).await?;
     let other = c.fresh().await?;
-    let watch =
-        other.nothing(&p, lease(c) * 33 / 10, Clause::Extend, "nothing for others while the handlers live");
-    if_punctual(late(c), watch).await?;
+    other
+        .nothing(&p, lease(c) * 33 / 10, Clause::Extend, "nothing for others while the handlers live")
+        .await?;
     for handler in &held {
         c.check(Clause::Extend, &[handler.id()], !handler.is_lost(), "the handler not lost", "lost")?;
         let trusted = handler.lease_until().is_some_and(|until| until > Instant::now());
@@ -138,9 +142,14 @@ async fn not_kept_alive(c: &Context) -> CaseResult {
 
 /// `extend` moves the end of the lease, and the handler knows the new end.
 async fn extended_by_hand(c: &Context) -> CaseResult {
+    if_punctual(late(c), extend_by_hand(c)).await
+}
+
+async fn extend_by_hand(c: &Context) -> CaseResult {
     let (p, t, lease) = (c.partition("work")?, c.timing(), lease(c));
     let queue = c.queue()?;
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
+    let start = Instant::now();
     let pulled = queue.pull(&p).wait(t.soon).lease(lease).keep_alive(false).await;
     let mut handler = c
         .ok(Clause::PullBounds, "a pull", pulled)?
@@ -149,6 +158,7 @@ async fn extended_by_hand(c: &Context) -> CaseResult {
     let asked = Instant::now();
     let outcome = c.ok(Clause::Extend, "extend", handler.extend(lease * 3).await)?;
     let answered = Instant::now();
+    c.still_within(start, lease)?;
     c.equal(Clause::Extend, &sent, "extend answers", &ExtendOutcome::Extended, &outcome)?;
     let until = handler.lease_until();
     let ok =
@@ -190,6 +200,10 @@ async fn taken_away(c: &Context, action: Action) -> CaseResult {
 /// A request for cancellation reaches the handler by its next heartbeat; a waiting message is removed at
 /// once.
 async fn cancellation_reaches_handler(c: &Context) -> CaseResult {
+    if_punctual(late(c), cancel_at_handler(c)).await
+}
+
+async fn cancel_at_handler(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue_with(options(c))?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 2).await?;
@@ -281,6 +295,10 @@ async fn max_hold_by_hand(c: &Context) -> CaseResult {
 
 /// A handler that was dropped or settled is no longer extended, and anybody can get its message.
 async fn heartbeat_ends(c: &Context) -> CaseResult {
+    if_punctual(late(c), end_heartbeats(c)).await
+}
+
+async fn end_heartbeats(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue_with(options(c))?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 2).await?;
@@ -313,6 +331,10 @@ async fn heartbeat_ends(c: &Context) -> CaseResult {
 
 /// An executor that is blocked for three leases loses none of them if core has a thread of its own.
 async fn io_thread(c: &Context) -> CaseResult {
+    if_punctual(late(c), block_executor(c)).await
+}
+
+async fn block_executor(c: &Context) -> CaseResult {
     let (p, lease) = (c.partition("work")?, lease(c));
     let sent = c.store(&c.queue()?, &p, vec![c.message()]).await?;
     let (storage, partition, options) = (c.client().storage().clone(), p.clone(), options(c));
@@ -324,9 +346,7 @@ async fn io_thread(c: &Context) -> CaseResult {
         held.await.map_err(|_| c.failed(Clause::Extend, &sent, "a delivery in the busy thread", "none"))?;
     c.equal(Clause::Extend, &sent, "what it holds", &sent.first().copied(), &Some(took))?;
     let other = c.fresh().await?;
-    let watch =
-        other.nothing(&p, lease * 28 / 10, Clause::Extend, "nothing for others while the thread is busy");
-    if_punctual(late(c), watch).await?;
+    other.nothing(&p, lease * 28 / 10, Clause::Extend, "nothing for others while the thread is busy").await?;
     let ended = busy.await.map_err(|error| error.to_string()).flatten();
     let outcome = ended.map_err(|error| c.failed(Clause::Extend, &sent, "no panic", error))?;
     let outcome = c.ok(Clause::Extend, "the settlement after the work", outcome)?;

@@ -10,6 +10,7 @@ use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context, handler_ids};
 use crate::fault::Fault;
 use crate::need::Need;
+use crate::punctual::if_punctual;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
@@ -74,6 +75,11 @@ async fn postponements(c: &Context) -> CaseResult {
 
 /// A client that goes on working keeps what it holds for longer than its lease, and settles it.
 async fn leases(c: &Context) -> CaseResult {
+    // Heartbeats come every third of a lease.
+    if_punctual(c.timing().act_lease / 3, keep_leases(c)).await
+}
+
+async fn keep_leases(c: &Context) -> CaseResult {
     let (p, (queue, setter), other) = (c.partition("work")?, settable(c).await?, c.queue()?);
     for step in STEPS {
         let sent = c.store(&queue, &p, vec![c.message()]).await?;

@@ -402,13 +402,14 @@ async fn expired_go_first(c: &Context) -> CaseResult {
 async fn extend_one_of_two(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(2, |_, message| message)).await?;
-    let lease = c.timing().act_lease;
+    let (start, lease) = (Instant::now(), c.timing().act_lease);
     let held =
         c.client().pull_with(&p, anyqueue::adapter::PullRequest::new(2, c.timing().soon, lease)).await?;
     let [first, second] = held.as_slice() else {
         return Err(c.failed(Clause::ReadyAtOnce, &sent, "both in one pull", format!("{}", held.len())));
     };
     c.client().extend(first, c.timing().long_lease).await?;
+    c.still_within(start, lease)?;
     let got = c.client().pull_with(&p, c.client().request(2, c.timing().latest(lease))).await?;
     c.in_order(Clause::Extend, "only the one that was not extended", &[second.lease.id], &got)?;
     c.client().remove(&got).await?;

@@ -1,11 +1,11 @@
 //! Many queues, slow ones, ones that are too large, and people who ask for much: everybody sees something in
 //! time, and in the end all of it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyqueue::EndState::Succeeded;
 use futures_util::future::{join, join_all};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::super::answers::EVERY;
 use super::super::counting::Counting;
@@ -35,7 +35,7 @@ async fn looks_until(counts: &EndCounts, ledger: &Counting, wanted: u64, most_lo
     panic!("{most_looks} looks did not show all {wanted}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn queues_that_take_longer_than_a_look_are_all_known_in_turn() {
     let (counts, ledger) = bed();
     for name in QUEUES {
@@ -61,7 +61,7 @@ async fn queues_that_take_longer_than_a_look_are_all_known_in_turn() {
     assert!(!all(&counts).await.is_whole);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_queue_that_never_answers_keeps_no_other_one_from_being_known() {
     let (counts, ledger) = bed();
     ledger.told(|told| told.hangs = vec!["p"]);
@@ -73,7 +73,7 @@ async fn a_queue_that_never_answers_keeps_no_other_one_from_being_known() {
     assert_eq!((missing, seen.is_whole), (vec!["p"], false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_too_much_at_once_is_asked_for_in_parts_and_counted_once() {
     let (counts, ledger) = bed();
     for minutes in [0, 3, 5, 9, 12, 13, 30, 59, 60] {
@@ -100,7 +100,7 @@ async fn what_is_too_much_at_once_is_asked_for_in_parts_and_counted_once() {
     assert!(asked(&ledger).len() < 10, "not again and again in one look");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn many_who_look_at_what_hangs_keep_nobody_waiting_for_longer_than_one() {
     let (counts, ledger) = bed();
     ledger.ended("p", 30, Succeeded, 3, (1, 1));
@@ -116,7 +116,7 @@ async fn many_who_look_at_what_hangs_keep_nobody_waiting_for_longer_than_one() {
     assert!(others.iter().all(|seen| !seen.is_whole));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_new_takes_a_quarter_of_the_time_and_keeps_nothing_known_from_being_asked_for() {
     let (counts, ledger) = bed();
     told(&counts, Span::Hour).await;
@@ -139,7 +139,7 @@ async fn what_is_new_takes_a_quarter_of_the_time_and_keeps_nothing_known_from_be
     assert_eq!(asked(&ledger).len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_leaves_while_it_is_asked_has_used_the_time() {
     let (counts, ledger) = bed();
     ledger.told(|told| (told.takes, told.hangs) = (Duration::from_secs(1), vec!["p"]));
@@ -153,7 +153,7 @@ async fn who_leaves_while_it_is_asked_has_used_the_time() {
     assert!(look("q").await.is_whole);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_more_is_kept_than_has_room_and_what_is_made_up_goes_first() {
     let (counts, ledger) = bed();
     ledger.ended("p", 30, Succeeded, 3, (1, 1));

@@ -1,15 +1,16 @@
 //! What is known, and what is asked to know it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyqueue::EndState::{Cancelled, Failed, Succeeded};
+use tokio::time::Instant;
 
 use super::super::answers::EVERY;
 use super::super::{DEADLINE, LEAST};
 use super::{asked, bed, told};
 use crate::span::Span;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_span_has_the_steps_that_end_now() {
     let (counts, ledger) = bed();
     for minutes in [0, 4, 59, 60, 61, 23 * 60, 24 * 60 + 10, 24 * 60 + 11, 7 * 24 * 60 + 70, 7 * 24 * 60 + 71]
@@ -22,7 +23,7 @@ async fn each_span_has_the_steps_that_end_now() {
     assert_eq!(told(&counts, Span::Week).await, [(0, 5), (4, 3), (28, 1)]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_has_passed_is_asked_for_once_and_nothing_within_a_pause() {
     let (counts, ledger) = bed();
     ledger.ended("p", 30, Succeeded, 3, (1, 1));
@@ -42,7 +43,7 @@ async fn what_has_passed_is_asked_for_once_and_nothing_within_a_pause() {
     assert_eq!(asked(&ledger), []);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_stored_late_is_counted() {
     let (counts, ledger) = bed();
     told(&counts, Span::Hour).await;
@@ -54,7 +55,7 @@ async fn what_is_stored_late_is_counted() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn questions_take_a_tenth_of_the_time() {
     let (counts, ledger) = bed();
     ledger.told(|told| told.takes = Duration::from_millis(700));
@@ -67,7 +68,7 @@ async fn questions_take_a_tenth_of_the_time() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_ledger_that_fails_is_left_alone_and_what_was_known_stays() {
     let (counts, ledger) = bed();
     ledger.ended("p", 30, Succeeded, 3, (1, 1));
@@ -86,7 +87,7 @@ async fn a_ledger_that_fails_is_left_alone_and_what_was_known_stays() {
     assert_eq!(counts.over(Span::Hour, &["p"], None).await.missing, []);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_ledger_that_hangs() {
     let (counts, ledger) = bed();
     ledger.told(|told| told.hangs = vec!["p", "q"]);
@@ -102,7 +103,7 @@ async fn nobody_waits_for_a_ledger_that_hangs() {
     assert_eq!((counted.is_whole, counted.missing), (true, vec![]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_a_long_time_it_begins_anew() {
     let (counts, ledger) = bed();
     ledger.ended("p", 0, Succeeded, 1, (1, 1));

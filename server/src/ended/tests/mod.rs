@@ -1,4 +1,5 @@
-//! Counts over a ledger that a test has written.
+//! Counts over a ledger that a test has written. The runtime's clock is paused: it goes on only where everybody
+//! waits for it, so that a busy machine uses up nothing of the time that a look has.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
 

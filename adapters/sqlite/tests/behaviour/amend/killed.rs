@@ -1,7 +1,6 @@
 //! Whoever amends is killed.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use super::*;
 use anyqueue::Page;
@@ -23,6 +22,9 @@ async fn an_amender() {
         let change = if round % 2 == 0 { change.disable() } else { change.enable().due_in(SECOND) };
         amended(&queue, &p, &ids[..MESSAGES / 2], change).await;
         amended(&queue, &p, &ids, Amend::new().with_group(group).now().enable()).await;
+        if round == 0 {
+            tell_at_work();
+        }
     }
 }
 
@@ -35,10 +37,8 @@ async fn an_amender_killed_at_any_moment_leaves_every_message_whole_and_every_gr
     push(&bed.queue, &p, &members).await;
     let mut regrouped = 0;
     for kill in 0..KILLS {
-        let mut amender = Command::new(std::env::current_exe().unwrap());
-        amender.args(["--exact", "amend::killed::an_amender"]).env(AMENDER, bed.path());
-        let mut amender = amender.stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(150 + 17 * kill));
+        let mut amender = start_work("amend::killed::an_amender", AMENDER, &bed.path());
+        std::thread::sleep(Duration::from_millis(100 + 17 * kill));
         amender.kill().unwrap();
         amender.wait().unwrap();
         assert_whole(&bed.path());

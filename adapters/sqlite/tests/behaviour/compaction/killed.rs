@@ -1,7 +1,6 @@
 //! Whoever replaces is killed.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::*;
@@ -21,9 +20,13 @@ fn numbered(number: u64) -> MessageData {
 async fn a_replacer() {
     let Ok(path) = std::env::var(REPLACER) else { return };
     let queue = SqliteQueue::open(PathBuf::from(path)).await.unwrap();
-    for number in number_there(&queue).await + 1.. {
+    let first = number_there(&queue).await + 1;
+    for number in first.. {
         let newer = numbered(number).with_dedup_key("k").with_on_duplicate(OnDuplicate::Replace);
         assert!(matches!(push_one(&queue, &part("p"), newer).await, Replaced(_)));
+        if number == first {
+            tell_at_work();
+        }
     }
 }
 
@@ -44,10 +47,8 @@ async fn a_pusher_killed_at_any_moment_leaves_the_old_or_the_new_content() {
     push(&bed.queue, &part("p"), &[numbered(0).with_dedup_key("k").with_max_retries(3)]).await;
     let mut last = 0;
     for kill in 0..KILLS {
-        let mut replacer = Command::new(std::env::current_exe().unwrap());
-        replacer.args(["--exact", "compaction::killed::a_replacer"]).env(REPLACER, bed.path());
-        let mut replacer = replacer.stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(100 + 7 * kill));
+        let mut replacer = start_work("compaction::killed::a_replacer", REPLACER, &bed.path());
+        std::thread::sleep(Duration::from_millis(50 + 7 * kill));
         replacer.kill().unwrap();
         replacer.wait().unwrap();
         let number = number_there(&bed.queue).await;
