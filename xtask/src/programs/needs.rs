@@ -73,10 +73,10 @@ const TABLE: &[Row] = &[
     ),
     (
         "anyqueue-faults/kills",
-        Share::Tenths(5),
-        400,
+        Share::Tenths(7),
+        250,
         None,
-        "waits for leases to end, hundreds of cases at once",
+        "waits for leases to end, dozens of cases at once",
     ),
     ("anyqueue-faults/visible", Share::Tenths(3), 30, None, "waits for leases to end"),
     ("anyqueue-sqlite/behaviour", Share::Tenths(5), 80, Some(4), "waits for locks and leases"),

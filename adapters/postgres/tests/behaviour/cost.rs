@@ -112,6 +112,21 @@ fn calls() -> Vec<(&'static str, String)> {
                 waits("2, now() - interval '1 hour', 'g'")
             ),
         ),
+        (
+            "record an end",
+            format!(
+                "SELECT {{s}}.record_counted('p', {new}, ARRAY[1]::smallint[], ARRAY[60000]::bigint[], ARRAY[1]::bigint[], ARRAY['x'::bytea], ARRAY[NULL]::bytea[], ARRAY['k'::bytea], ARRAY[0]::bigint[], ARRAY[0]::bigint[])"
+            ),
+        ),
+        (
+            "record a greater end",
+            format!(
+                "INSERT INTO {{s}}.ended (id, ended_at, rank, part, bucket, state, ended_us, body) VALUES ('{ID}', 0, 0, 1, 24, 1, 0, '');
+                 SELECT {{s}}.record_counted('p', {WAITING}, ARRAY[1]::smallint[], ARRAY[60000]::bigint[], ARRAY[1]::bigint[], ARRAY['x'::bytea], ARRAY[NULL]::bytea[], ARRAY['k'::bytea], ARRAY[0]::bigint[], ARRAY[0]::bigint[])"
+            ),
+        ),
+        ("delete an end", format!("SELECT {{s}}.delete_ended('p', {new})")),
+        ("find an end", format!("SELECT {{s}}.find_ended('p', {new})")),
         ("purge", "SELECT {s}.purge('p', false, 5)".to_owned()),
         ("purge of dead letters", "SELECT {s}.purge('p', true, 5)".to_owned()),
     ]
@@ -133,7 +148,9 @@ async fn no_call_reads_more_rows_behind_a_backlog() {
          SELECT gen_random_uuid(), i, now(), CASE WHEN i % 4 IN (1, 2) THEN now() + interval '1 day' END,
              CASE WHEN i % 4 = 1 THEN now() + interval '1 day' END, 1, 19, i % 4,
              CASE WHEN i % 4 = 3 THEN 'other'::bytea END, i::text::bytea, ''
-         FROM generate_series(1, 40000) i"
+         FROM generate_series(1, 40000) i;
+         INSERT INTO {schema}.ended (id, ended_at, rank, part, bucket, state, ended_us, body)
+         SELECT gen_random_uuid(), {schema}.ended_now() - i, i, 1, 24, 1, 0, '' FROM generate_series(1, 40000) i"
     ))
     .await;
     // A server keeps the plans that it made while the table was small, until it has looked at the table again.
@@ -142,7 +159,7 @@ async fn no_call_reads_more_rows_behind_a_backlog() {
     let mut wrong = Vec::new();
     for (conn, planned) in [(&mut before, "before"), (&mut after, "after"), (&mut analyzed, "analyzed")] {
         if planned == "analyzed" {
-            bed.run(format!("ANALYZE {schema}.message")).await;
+            bed.run(format!("ANALYZE {schema}.message; ANALYZE {schema}.ended")).await;
         }
         for ((name, call), small) in calls().into_iter().zip(&small) {
             let large = rows_read(conn, &schema, &call).await;
