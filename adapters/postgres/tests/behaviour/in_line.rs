@@ -38,7 +38,7 @@ async fn make_gate(bed: &Bed) {
 /// A partition with the messages, all due, and with the look at which one is stopped.
 async fn fill(bed: &Bed, name: &str, look: i64) {
     let (queue, p, schema) = (bed.open().await, part(name), &bed.schema);
-    queue.push(&p, &[member("held")]).await[0].as_ref().unwrap();
+    queue.push(&p, &[member("held")]).await.remove(0).unwrap();
     assert_eq!(pull(&queue, &p, 1).await.len(), 1);
     let [gate, late, other] = WAITING;
     let delayed =

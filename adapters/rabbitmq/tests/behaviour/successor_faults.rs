@@ -167,9 +167,8 @@ async fn settle_until_killed(
         for (text, outcome) in texts(&held).into_iter().zip(queue.settle(&settlements).await) {
             match outcome {
                 Ok(SettleOutcome::Settled) => drop(settled.insert(text)),
-                Ok(SettleOutcome::Lost) => {}
                 Err(_) if is_killed.load(SeqCst) => return settled,
-                Err(_) => {}
+                Ok(SettleOutcome::Lost) | Err(_) => {}
             }
         }
         progress.send_replace(settled.len());
