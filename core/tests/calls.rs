@@ -12,6 +12,7 @@ use anyqueue::QueueMessageStatus::Processed;
 use anyqueue::adapter::*;
 use anyqueue::*;
 use support::{Script, Shared, Spy, eventually, safe, spy, spy_on};
+use tokio::task::JoinHandle;
 
 fn message(n: usize) -> MessageData {
     MessageData::new(format!("message {n}"))
@@ -288,10 +289,8 @@ async fn a_pull_above_the_native_limit_asks_again() {
     assert_eq!((handlers.len(), spy.pull.calls()), (25, 3));
 }
 
-#[tokio::test]
-async fn waiting_settlements_ride_along_with_a_pull() {
-    let spy = spy();
-    let queue = Queue::new(spy.clone()).unwrap();
+/// A settlement that waits to be joined with others, while one before it is held, and that one.
+async fn waiting_settlement(spy: &Shared, queue: &Queue) -> [JoinHandle<anyqueue::Result<SettleOutcome>>; 2] {
     queue.push_many("p", (0..3).map(message).collect()).await.unwrap();
     let mut held = queue.pull("p").max(2).await.unwrap();
     let (mut second, mut first) = (held.pop().unwrap(), held.pop().unwrap());
@@ -302,6 +301,14 @@ async fn waiting_settlements_ride_along_with_a_pull() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
+    [second, first]
+}
+
+#[tokio::test]
+async fn waiting_settlements_ride_along_with_a_pull() {
+    let spy = spy();
+    let queue = Queue::new(spy.clone()).unwrap();
+    let [second, first] = waiting_settlement(&spy, &queue).await;
     let pulled = queue.pull("p").await.unwrap();
     assert_eq!((pulled.len(), spy.exchange.calls(), spy.exchange.items()), (1, 1, 1));
     assert_eq!(
@@ -309,6 +316,33 @@ async fn waiting_settlements_ride_along_with_a_pull() {
         SettleOutcome::Settled,
         "by the pull, while the first is still under way"
     );
+    spy.settle.let_go();
+    assert_eq!(first.await.unwrap().unwrap(), SettleOutcome::Settled);
+}
+
+#[tokio::test]
+async fn a_pull_that_fails_with_the_settlements_it_took_along_is_repeated_and_so_are_they() {
+    let spy = spy();
+    let queue = Queue::new(spy.clone()).unwrap();
+    let [second, first] = waiting_settlement(&spy, &queue).await;
+    spy.exchange.script([Script::Fail(safe(ErrorKind::Unavailable))]);
+    assert_eq!(queue.pull("p").await.unwrap().len(), 1);
+    assert_eq!(spy.exchange.calls(), 1);
+    spy.settle.let_go();
+    for settled in [second, first] {
+        assert_eq!(settled.await.unwrap().unwrap(), SettleOutcome::Settled);
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_that_a_pull_took_along_and_that_may_have_taken_effect_is_not_repeated() {
+    let spy = spy();
+    let queue = Queue::new(spy.clone()).unwrap();
+    let [second, first] = waiting_settlement(&spy, &queue).await;
+    let error = Error::new(ErrorKind::Unavailable, "cut").with_retry(RetryClass::MayDuplicate);
+    spy.exchange.script([Script::FailItem(0, error)]);
+    assert_eq!(queue.pull("p").await.unwrap().len(), 1);
+    assert_eq!(second.await.unwrap().unwrap_err().retry(), RetryClass::MayDuplicate);
     spy.settle.let_go();
     assert_eq!(first.await.unwrap().unwrap(), SettleOutcome::Settled);
 }

@@ -348,7 +348,7 @@ impl StorageCaller {
 }
 
 /// Not after a time-out, which has used up its time already: the caller gets the error.
-fn worth_repeating(error: &Error) -> bool {
+pub(super) fn worth_repeating(error: &Error) -> bool {
     error.retry() == RetryClass::Safe && error.kind() != ErrorKind::TimedOut
 }
 

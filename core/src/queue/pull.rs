@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use super::caller::worth_repeating;
 use super::delivery::Delivery;
 use super::feed::Terms;
 use super::guard;
@@ -15,7 +16,7 @@ use super::handle::Queue;
 use super::shared::Shared;
 use crate::capabilities::{DeliveryCount, Requeue};
 use crate::clock::far;
-use crate::error::{Error, Operation, Result};
+use crate::error::{Error, Operation, Result, RetryClass};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::{PullRequest, RawDelivery, Settlement};
 
@@ -244,11 +245,16 @@ impl Pulling {
                     .await;
                 let mut again = Vec::new();
                 for (pending, answer) in carried.into_iter().zip(answers) {
-                    if answer.is_err() { again.push(pending) } else { pending.answer(answer) }
+                    match answer {
+                        Err(error) if error.retry() == RetryClass::Safe => again.push(pending),
+                        answer => pending.answer(answer),
+                    }
                 }
                 shared.settler.enqueue(&shared.exec, lane, again);
-                if deliveries.as_ref().map_or(true, |found| !found.is_empty()) {
-                    return deliveries;
+                match deliveries {
+                    Ok(found) if found.is_empty() => {}
+                    Err(error) if worth_repeating(&error) => {} // by the pull below
+                    done => return done,
                 }
             }
         }

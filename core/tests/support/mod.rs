@@ -252,6 +252,7 @@ impl Forward for Shared {
                 let answer = (settled, pulled.map(|deliveries| self.marked(deliveries)));
                 if told.await { answer } else { (vec![Err(lost()); settlements.len()], Err(lost())) }
             }
+            Some(Script::Fail(error)) => (vec![Err(error.clone()); settlements.len()], Err(error)),
             script => (
                 play(script, settlements.len(), vec![Ok(SettleOutcome::Settled); settlements.len()]),
                 Ok(Vec::new()),
