@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, ErrorKind, Queue};
+use anyqueue::adapter::{Forward, PullRequest, RawDelivery, Settlement, Storage, async_trait};
+use anyqueue::{Delivery, ErrorKind, PartitionId, Queue, Result, SettleOutcome};
 use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{
     CancelReason, Partition, Stage, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task,
@@ -75,6 +76,73 @@ async fn a_shutdown_lets_running_tasks_end_and_releases_the_rest() {
     assert!(begins.try_recv().is_err(), "something started after the shutdown");
     let held = queue.pull("p").max(9).await.unwrap();
     assert_eq!(held.iter().map(Delivery::delivery_count).collect::<Vec<_>>(), [Some(1); 7], "uncounted");
+}
+
+/// A queue whose exchanges have taken effect, but do not return before they may.
+#[derive(Debug)]
+struct Gated {
+    memory: MemoryQueue,
+    exchanged: mpsc::Sender<()>,
+    gate: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl Forward for Gated {
+    fn inner(&self) -> &dyn Storage {
+        &self.memory
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
+        let done = self.inner().exchange(settlements, partition, request).await;
+        let _ = self.exchanged.try_send(());
+        self.gate.acquire().await.unwrap().forget();
+        done
+    }
+}
+
+#[tokio::test]
+async fn what_a_settlement_brings_after_the_shutdown_is_released_while_tasks_go_on() {
+    let (memory, gate) = (MemoryQueue::new(), Arc::new(Semaphore::new(0)));
+    let (did_one, mut exchanges) = mpsc::channel(9);
+    let queue =
+        Queue::new(Gated { memory: memory.client(), exchanged: did_one, gate: gate.clone() }).unwrap();
+    let (begun, mut begins) = mpsc::channel(9);
+    let ends = [Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0))];
+    let handler = {
+        let ends = ends.clone();
+        move |number: u32, _| {
+            let (begun, end) = (begun.clone(), ends[number as usize].clone());
+            async move {
+                begun.send(()).await?;
+                end.acquire().await?.forget();
+                Ok(())
+            }
+        }
+    };
+    let worker = builder(&queue).slots(2).drain(LONG, LONG).handler("k", handler).build().unwrap();
+    push(&queue, 3).await;
+    let run = run(&worker);
+    begins.recv().await.unwrap();
+    begins.recv().await.unwrap();
+    ends[0].add_permits(1);
+    tokio::time::timeout(PATIENCE, exchanges.recv()).await.expect("its settlement brings the next").unwrap();
+    worker.shutdown();
+    // The shutdown has looked for what has not started; only then the settlement brings something.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(9);
+    let other = Queue::new(memory).unwrap();
+    let third = other.pull("p").wait(PATIENCE / 2).await.unwrap();
+    assert_eq!(third.iter().map(Delivery::delivery_count).collect::<Vec<_>>(), [Some(1)], "uncounted");
+    ends[1].add_permits(1);
+    let summary = end(run).await;
+    assert_eq!((summary.processed, summary.released), (2, 1));
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! The end of a run: take on nothing new, release what has not started, wait for running tasks, then ask them
 //! to stop.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus;
@@ -26,8 +25,8 @@ impl Fetch {
         }
         self.release_unstarted_in_time().await;
         let shared = self.shared.clone();
-        let left = tokio::select! { left = end_running(&shared) => left, left = attend(&shared) => left };
-        // Settlements that were under way may have brought more messages.
+        let left = tokio::select! { left = end_running(&shared) => left, left = self.attend() => left };
+        // The last settlements may have brought more messages.
         self.release_unstarted_in_time().await;
         left
     }
@@ -40,9 +39,15 @@ impl Fetch {
     /// Lets the pulls under way end, and releases everything that has not started.
     async fn release_unstarted(&mut self) {
         self.stop_pulls(|_, pull| pull.waits());
+        // First what is there: a pull may hang.
+        self.release_ready().await;
         while let Some(pulled) = self.pulls.next().await {
             self.finish_pull(pulled);
         }
+        self.release_ready().await;
+    }
+
+    async fn release_ready(&mut self) {
         self.hold_refills(self.shared.queue.clock().now());
         let ready = self.partitions.iter_mut().flat_map(|partition| partition.ready.drain(..));
         let mut held: Vec<_> = ready.flat_map(Ready::into_deliveries).collect();
@@ -56,14 +61,26 @@ impl Fetch {
             }
         }
     }
-}
 
-/// Looks after what waits to be started or settled, as the fetch loop did before: the runner that should come
-/// back for it may be held up by a handler that blocks its thread. Never returns.
-async fn attend(shared: &Arc<Shared>) -> usize {
-    loop {
-        shared.runs.add(shared, []);
-        shared.queue.clock().sleep(LATE).await;
+    /// Looks after what waits to be started or settled, as the fetch loop did before: the runner that should come
+    /// back for it may be held up by a handler that blocks its thread. And lets go of what settlements and pulls
+    /// bring that were under way: others should not wait for it until the last task has ended. Never returns.
+    async fn attend(&mut self) -> usize {
+        let shared = self.shared.clone();
+        loop {
+            shared.runs.add(&shared, []);
+            self.hold_refills(shared.queue.clock().now());
+            for partition in &mut self.partitions {
+                for delivery in partition.ready.drain(..).flat_map(Ready::into_deliveries) {
+                    shared.tally.count(Outcome::Released);
+                    drop(delivery); // which releases it, without a wait
+                }
+            }
+            tokio::select! {
+                Some(pulled) = self.pulls.next() => self.finish_pull(pulled),
+                () = shared.queue.clock().sleep(LATE) => {}
+            }
+        }
     }
 }
 
