@@ -7,6 +7,7 @@ use anyqueue::{
 
 use crate::RedisQueue;
 use crate::error::{ERRORS, NAME};
+use crate::link::Call;
 use crate::names::partition_kind;
 use crate::{reply, script};
 
@@ -80,13 +81,9 @@ impl RedisQueue {
     }
 
     async fn list_partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        if self.is_closed() {
-            return Err(ERRORS.closed(Operation::Inspect));
-        }
-        let from = after.map_or_else(|| "-".to_owned(), |after| format!("({}", after.name()));
-        let mut list = redis::cmd("ZRANGEBYLEX");
-        list.arg(self.inner.names.partitions()).arg(from).arg("+").arg("LIMIT").arg(0).arg(limit);
-        let names = reply::list(self.inner.link.command(&list).await?)?;
+        let mut call = Call::new(&script::LIST_PARTITIONS, &[self.inner.names.partitions()], 2, 64);
+        call.arg(after.map_or("", PartitionId::name).as_bytes()).int(limit as u64);
+        let names = reply::list(self.run(&call, Operation::Inspect).await?)?;
         names.into_iter().map(|name| PartitionId::new(&reply::text(name)?)).collect()
     }
 }

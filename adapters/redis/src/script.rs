@@ -100,6 +100,7 @@ scripts! {
     COUNTS = [COMMON, LINING_UP, LEASES, COMING_BACK, REAPING], "counts.lua";
     AMEND = [COMMON, LINING_UP, STORING, MARKING, COMPACTION, READING, LEAVING, LEASES, COMING_BACK, TOMBS, STANDING], "amend.lua";
     LIST = [COMMON], "list.lua";
+    LIST_PARTITIONS = [], "list_partitions.lua";
     SCAN = [COMMON], "scan.lua";
     SHOW = [COMMON, LEAVING, LEASES], "show.lua";
     PAUSE = [COMMON], "pause.lua";

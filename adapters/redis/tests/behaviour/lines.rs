@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    Action, AmendQueueStorage, Extension, InspectQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage,
 };
-use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageData, Page};
+use anyqueue::{Amend, CancelOutcome, DeleteOutcome, ExtendOutcome, MessageData, Page};
 
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Fault, Proxy};
@@ -246,4 +247,39 @@ async fn everything_goes_when_the_server_is_emptied_and_the_handle_goes_on() {
     assert_eq!(texts(&pull(&queue, &p, 9).await), ["two"]);
     queue.close().await.unwrap();
     assert!(queue.push(&p, &messages(&["late"])).await.remove(0).is_err());
+}
+
+/// The list has a partition's layout as its score, and changing messages raises it.
+#[tokio::test]
+async fn partitions_are_listed_in_order_page_by_page_whatever_was_done_in_them() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    let mut names: Vec<_> = (0..40).map(|number| part(&format!("p{number}"))).collect();
+    names.extend(["A", "a", "Zeta", "_", "z-1", "z.1"].map(part));
+    for (number, p) in names.iter().enumerate() {
+        let message = MessageData::new("x").with_group("g");
+        push(&queue, p, std::slice::from_ref(&message)).await;
+        if number % 3 == 0 {
+            let amended = queue.amend(p, &[message.id()], &Amend::new().with_priority(1)).await;
+            assert!(amended.iter().all(Result::is_ok), "{amended:?}");
+        }
+        if number % 7 == 0 {
+            let request = PullRequest::new(1, Duration::ZERO, LEASE).with_group_members(5);
+            assert_eq!(queue.pull(p, request).await.unwrap().len(), 1);
+        }
+    }
+    names.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+    for limit in [1, 7, 46, 1000] {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let page = queue.partitions(Page::of(limit).after(after)).await.unwrap();
+            assert!(page.len() <= limit);
+            after = page.last().cloned();
+            listed.extend(page);
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, names, "in pages of {limit}");
+    }
 }
