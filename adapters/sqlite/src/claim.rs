@@ -6,11 +6,14 @@ use rusqlite::{Connection, Row};
 use crate::error::classify;
 use crate::job::{Claim, Claimed, Taken};
 use crate::record::Stored;
-use crate::sql::{all, first, limit_of, run};
+use crate::sql::{first, limit_of, run};
 use crate::tx::{LEASED, Tx};
 
 /// The most messages leased for one pull.
 const MAX_CLAIM: usize = 1000;
+/// A pull leases no further message once those that it has are so many bytes: nobody else can write while it reads
+/// them, and all are in memory at once.
+pub(crate) const CLAIM_BYTES: usize = 32 * 1024 * 1024;
 
 /// The first messages of a partition; a paused one has none. `LIMIT ? + 0`, because SQLite would plan the
 /// statement anew at each use with a bare parameter.
@@ -83,36 +86,63 @@ impl Leases<'_> {
     fn read(&self, max: usize, group_members: usize) -> Result<(Vec<Taken>, Option<Spot>)> {
         let mut statement = self.conn.prepare_cached(FIRST).map_err(classify)?;
         let mut rows = statement.query((self.part, limit_of(max))).map_err(classify)?;
-        let (mut taken, mut last) = (Vec::new(), None);
+        let (mut read, mut last) = (ReadMessages::default(), None);
         // Row by row, because members of groups may leave no room for all the first messages.
-        while taken.len() < max
+        while read.has_room(max)
             && let Some(row) = rows.next().map_err(classify)?
         {
             let (first, at, group) = read_first(row).map_err(classify)?;
-            taken.push(first);
+            read.push(first);
             last = Some(at);
-            let wanted = (max - taken.len()).min(group_members.saturating_sub(1));
-            if let Some(group) = group.filter(|_| wanted > 0) {
-                taken.extend(self.take_followers(&group, wanted)?);
+            let members = read.taken.len() + group_members.saturating_sub(1);
+            if let Some(group) = group.filter(|_| read.has_room(members.min(max))) {
+                self.take_followers(&group, members.min(max), &mut read)?;
             }
         }
-        Ok((taken, last))
+        Ok((read.taken, last))
     }
 
-    /// Takes the first members behind the head of a group, to be held together with it.
-    fn take_followers(&self, group: &str, max: usize) -> Result<Vec<Taken>> {
+    /// Takes the first members behind the head of a group, to be held together with it, until there are so many
+    /// messages in all.
+    fn take_followers(&self, group: &str, max: usize, read: &mut ReadMessages) -> Result<()> {
         let Self { conn, part, at_ms, secret } = *self;
-        let mut last = None;
-        let taken = all(conn, FOLLOWERS, (part, group, limit_of(max)), |row| {
-            last = Some(row.get::<_, i64>(5)?);
-            read_taken(row)
-        })?;
+        let before = read.taken.len();
+        let last = {
+            let mut statement = conn.prepare_cached(FOLLOWERS).map_err(classify)?;
+            let params = (part, group, limit_of(max - before));
+            let (mut rows, mut last) = (statement.query(params).map_err(classify)?, None);
+            while read.has_room(max)
+                && let Some(row) = rows.next().map_err(classify)?
+            {
+                read.push(read_taken(row).map_err(classify)?);
+                last = Some(row.get::<_, i64>(5).map_err(classify)?);
+            }
+            last
+        };
         if let Some(last) = last {
             run(conn, LEASE_FOLLOWERS, (part, group, last, at_ms, LEASED, secret.to_be_bytes()))?;
             run(conn, UNBLOCK_FOLLOWERS, (part, group, last))?;
-            run(conn, JOIN_HEADS, (part, group, limit_of(taken.len())))?;
+            run(conn, JOIN_HEADS, (part, group, limit_of(read.taken.len() - before)))?;
         }
-        Ok(taken)
+        Ok(())
+    }
+}
+
+/// What a claim has read so far.
+#[derive(Default)]
+struct ReadMessages {
+    taken: Vec<Taken>,
+    bytes: usize,
+}
+
+impl ReadMessages {
+    fn push(&mut self, taken: Taken) {
+        self.bytes += taken.stored.bytes();
+        self.taken.push(taken);
+    }
+
+    fn has_room(&self, max: usize) -> bool {
+        self.taken.len() < max && self.bytes < CLAIM_BYTES
     }
 }
 

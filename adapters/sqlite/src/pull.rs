@@ -8,6 +8,7 @@ use anyqueue::adapter::{
 use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::SqliteQueue;
+use crate::claim::CLAIM_BYTES;
 use crate::ending::Ending;
 use crate::error::{ERRORS, NAME};
 use crate::job::{Answer, Claim, Claimed, Work};
@@ -101,14 +102,16 @@ impl SqliteQueue {
         Ok(self.pass_on(deliveries, request, partition))
     }
 
-    /// Wakes the next waiter if this pull took as many messages as it wanted, since more may be left.
+    /// Wakes the next waiter if this pull took as many messages as it wanted or could carry, since more may be left.
     fn pass_on(
         &self,
         deliveries: Vec<RawDelivery>,
         request: &PullRequest,
         partition: &PartitionId,
     ) -> Vec<RawDelivery> {
-        if deliveries.len() >= request.max {
+        let bytes: usize = deliveries.iter().map(|delivery| delivery.message.payload().len()).sum();
+        // Payloads are most of what is stored, and a surplus wake-up is harmless.
+        if deliveries.len() >= request.max || bytes >= CLAIM_BYTES / 2 {
             self.inner.waiters.wake(partition, 1);
         }
         deliveries

@@ -31,6 +31,11 @@ pub(crate) struct Read {
 }
 
 impl Stored {
+    /// How much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.len() + self.headers.as_ref().map_or(0, Bytes::len)
+    }
+
     /// Reads the columns `seq`, `id`, `body` and `headers`, of which `first` is the first.
     pub(crate) fn of(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let id = row.get_ref(first + 1)?.as_bytes()?;

@@ -9,6 +9,7 @@
 
 mod admin;
 mod amend;
+mod bulky;
 mod common;
 mod compaction;
 mod control;
