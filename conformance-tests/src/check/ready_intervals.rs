@@ -90,6 +90,7 @@ impl<'a> Timeline<'a> {
             (Some(previous), _) if !matches!(previous.fate, Fate::Settled(Act::Remove, _)) => {
                 self.after_hold(previous, life.content()?)?
             }
+            (Some(_), _) if !self.rules.moves_once => return None, // that was the other one, which a move has left
             (_, Some(arrival)) => self.after_push(hold.delivered.message, arrival)?,
             _ => return None,
         };
